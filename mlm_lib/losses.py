@@ -36,6 +36,7 @@ def masked_cross_entropy(logits, labels):
     if targets.device.type == "cpu" and targets.numel() and not 0 <= int(targets.min()) <= int(targets.max()) < vocab_size:
         wrong = targets[(targets < 0) | (targets >= vocab_size)][0].item()
         raise ValueError(f"label {wrong} is neither {IGNORE} nor in 0..{vocab_size - 1}, the ids that the logits can name")
-    picked = logits[has_label]  # (N, V)
+    # Logits that were computed only where there is a label are taken as they are: a copy of them would be large.
+    picked = logits.reshape(-1, vocab_size) if targets.numel() == labels.numel() else logits[has_label]  # (N, V)
     picked = picked.float() if picked.dtype.itemsize < 4 else picked
     return F.cross_entropy(picked, targets, reduction="sum") / max(1, targets.numel())
