@@ -62,10 +62,10 @@ def bars(names, values, *, xlabel, reference=None, reference_name="", log_x=Fals
     return ax
 
 
-def curve(x, y, *, xlabel, ylabel, reference=None, reference_name="", log_x=False, color=OURS, name="", ax=None):
+def curve(x, y, *, xlabel, ylabel, reference=None, reference_name="", log_x=False, color=OURS, name="", marker="o-", ax=None):
     """A line through points, named at its last point, and a dashed line at `reference`."""
     ax = ax or axes()
-    ax.plot(x, y, "o-", color=color)
+    ax.plot(x, y, marker, color=color)
     if name:
         ax.annotate(name, (x[-1], y[-1]), xytext=(8, 0), textcoords="offset points", va="center", color=color)
     if log_x:
@@ -118,6 +118,24 @@ def token_strip(tokens, fates, colors, *, per_row=12, ax=None):
     handles = [plt.Rectangle((0, 0), 1, 1, color=color, linewidth=0) for color in colors.values()]
     ax.figure.legend(handles, list(colors), loc="outside lower center", ncols=len(colors), frameon=False)
     return ax
+
+
+def heatmaps(matrices, row_names, column_names, *, titles, xlabel, ylabel, color_label, first_padding=None):
+    """Matrices of shares from 0 to 1 side by side, on one scale; a dashed line stands before column `first_padding`."""
+    with plt.rc_context(STYLE):
+        size = (1.2 + 2.6 * len(matrices), 1.6 + 0.24 * len(row_names))
+        figure, panels = plt.subplots(1, len(matrices), figsize=size, sharey=True, layout="constrained", squeeze=False)
+    for ax, matrix, title in zip(panels[0], matrices, titles):
+        image = ax.imshow(np.asarray(matrix, float), cmap="Blues", vmin=0, vmax=1, aspect="auto")
+        ax.set_xticks(range(len(column_names)), column_names, rotation=90, fontsize=8.5)
+        ax.set_yticks(range(len(row_names)), row_names, fontsize=9)
+        ax.set_title(title)
+        if first_padding is not None:
+            ax.axvline(first_padding - 0.5, color=ALERT, linestyle="--", linewidth=1.5)
+    figure.supxlabel(xlabel, fontsize=11)
+    panels[0][0].set_ylabel(ylabel)
+    figure.colorbar(image, ax=panels[0], label=color_label)
+    return panels[0][0]
 
 
 def _reference_line(ax, value, name, *, vertical):

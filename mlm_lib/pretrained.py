@@ -67,8 +67,11 @@ def to_hf(model):
     What a `BertForMaskedLM` cannot express is not carried over: `top_k`, and dropout before the head.
 
     Raises:
+        TypeError: another class.
         ValueError: a model of other parts than a `BertEncoder` and a `MaskedLMHead` that belong together.
     """
+    if not isinstance(model, MaskedLanguageModel):
+        raise TypeError(f"a MaskedLanguageModel is needed, not a {type(model).__name__}")
     encoder, head = model.embedder, model.head
     if not isinstance(encoder, BertEncoder) or not isinstance(head, MaskedLMHead) or model.contextualizer is not None:
         parts = [type(part).__name__ for part in (encoder, model.contextualizer, head) if part is not None]
@@ -245,7 +248,8 @@ def _find(name):
                 raise FileNotFoundError(f"{folder} holds no config.json, so it is not a checkpoint")
             return folder
     try:
-        cached = Path(snapshot_download(name, local_files_only=True))
+        # Without a pattern the client calls a cache incomplete for want of files that nobody here reads.
+        cached = Path(snapshot_download(name, local_files_only=True, allow_patterns=["config.json"]))
         if _is_complete(cached):
             return cached
     except HFValidationError:
@@ -253,7 +257,7 @@ def _find(name):
     except OSError:
         pass  # not in the cache
     try:
-        return _download(name)
+        fetched = _download(name)
     except GatedRepoError as error:
         raise OSError(f"{name} is gated: accept its terms on the hub, then log in with `hf auth login`") from error
     except RepositoryNotFoundError as error:
@@ -265,12 +269,17 @@ def _find(name):
             f"{name} is no folder, not shipped with the course, not in the hub's cache, and the hub cannot be reached: "
             'connect to a network once, give a folder, or use "course-bert"'
         ) from error
+    if fetched is None:
+        raise FileNotFoundError(f"{name} on the hub holds no config.json, so it is not a checkpoint")
+    return fetched
 
 
 def _download(name):
-    """Fetch what `load_checkpoint` reads, and no weights twice in two formats. Returns the folder in the cache."""
+    """Fetch what `load_checkpoint` reads, and no weights twice in two formats. Returns the folder in the cache, or None."""
     offered = {file.rfilename for file in HfApi().model_info(name, revision="main").siblings}
-    wanted = ["config.json", *(file for file in SETTINGS[1:] if file in offered)]
+    if "config.json" not in offered:
+        return None
+    wanted = [file for file in SETTINGS if file in offered]
     weights = next((file for file in WEIGHT_FILES if file in offered), None)
     if weights:
         wanted += [weights, *sorted(file for file in offered if fnmatch(file, SHARDS.get(weights, "")))]
@@ -322,7 +331,9 @@ def _unpickle(file):
 
 def _read_config(file):
     """A BertConfig from config.json."""
-    settings = _read(file, lambda file: dict(json.loads(file.read_text(encoding="utf-8"))))
+    settings = _read(file, lambda file: json.loads(file.read_text(encoding="utf-8")))
+    if not isinstance(settings, dict):
+        raise OSError(f"{file} holds a {type(settings).__name__}, not the settings of a model")
     kind = settings.get("model_type", "bert")
     if kind != "bert":
         raise ValueError(f"{file.parent} holds a {kind!r} model; only BERT checkpoints fit these classes")
@@ -352,7 +363,7 @@ def _read(file, reader):
     except pickle.UnpicklingError:  # its own text explains how to run the code in the file
         raise OSError(f"{file} is damaged, or holds more than tensors and is not opened") from None
     except Exception as error:
-        raise OSError(f"{file} cannot be read ({_line(error)}); it is damaged, or was not written to its end") from error
+        raise OSError(f"{file} cannot be read ({_line(error)}); it is damaged or incomplete: save or download it again") from error
 
 
 def _canonical(weights):
@@ -410,7 +421,7 @@ def save_pretrained(model, tokenizer, folder):
     _check_sizes(fast, config.vocab_size)
     if ours:
         fast.model_max_length = config.max_length
-    if not str(folder):
+    if not str(folder).strip():
         raise ValueError("the folder's name is empty; say where to save")
     folder = Path(folder).expanduser().resolve()
     if folder.exists() and not folder.is_dir():
@@ -420,15 +431,15 @@ def save_pretrained(model, tokenizer, folder):
     stage.mkdir()
     try:
         theirs.save_pretrained(stage)
+        for file in stage.glob("*.safetensors"):
+            shutil.copymode(stage / "config.json", file)  # the writer keeps it from everybody else
         fast.save_pretrained(stage)
         if ours:
             tokenizer.save(stage / "vocab.txt")
         _keep_others(folder, stage)
         _flush(stage)
         _replace(folder, stage)
-    except OSError:
-        raise
-    except Exception as error:  # the compiled writers have classes of their own for a full disk
+    except Exception as error:  # a full disk has many classes: OSError, shutil's, and those of the compiled writers
         raise OSError(f"{folder} cannot be written ({_line(error)}); what it held is still there") from error
     finally:
         shutil.rmtree(stage, ignore_errors=True)
@@ -451,7 +462,7 @@ def _flush(folder):
     """Make sure that every file below a folder is on the disk, and not only on its way there."""
     for file in folder.rglob("*"):
         if file.is_file() and not file.is_symlink():
-            with open(file, "rb") as opened:
+            with open(file, "rb+" if os.name == "nt" else "rb") as opened:  # Windows flushes what is open for writing
                 os.fsync(opened.fileno())
 
 

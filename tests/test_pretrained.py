@@ -259,6 +259,14 @@ def test_the_tie_of_a_checkpoint_is_one_parameter(folder, tied):
     assert model.head.tied == tied == (not model.head.weight.any())
 
 
+def test_opening_a_whole_checkpoint_draws_no_random_numbers(folder):
+    torch.manual_seed(0)
+    expected = torch.rand(3)
+    torch.manual_seed(0)
+    load_quietly(folder)
+    assert torch.equal(torch.rand(3), expected)
+
+
 @pytest.mark.parametrize("kind", [BertModel, BertForSequenceClassification])
 def test_a_checkpoint_without_a_head_gets_a_fresh_one_and_says_so(folder, kind):
     theirs = bert(kind)
@@ -603,7 +611,10 @@ class Hub(http.server.BaseHTTPRequestHandler):
 
 ASK = """
 import json, os, torch
+from huggingface_hub import snapshot_download
 from mlm_lib.pretrained import load_checkpoint
+if os.environ.get("PARTS_OF"):  # as `hf download --include` does
+    snapshot_download(os.environ["PARTS_OF"], allow_patterns=["*.json", "*.safetensors"])
 answers = []
 for name in json.loads(os.environ["CALLS"]):
     try:
@@ -633,8 +644,9 @@ def answer_of(process):
 
 
 CACHED = ["acme/tiny", "acme/both", "acme/pickled", "acme/shards", "acme/broken"]
-ONLINE = [*CACHED, "acme/untokenized", "acme/gated", "acme/expired", "acme/none", "none-at-all", "acme/tiny", "acme/pickled"]
-AWAY = [*CACHED, "acme/never", "acme/stump", "never"]
+REFUSED = ["acme/untokenized", "acme/unconfigured", "acme/gated", "acme/expired", "acme/none", "none-at-all"]
+ONLINE = [*CACHED, *REFUSED, "acme/tiny", "acme/pickled"]
+AWAY = [*CACHED, "acme/parts", "acme/never", "acme/stump", "never"]
 
 
 @pytest.fixture(scope="module")
@@ -642,7 +654,7 @@ def hub(original, tmp_path_factory):
     """What a first and a second load gave, what a new process got without a network, and what the hub was asked for."""
     root = tmp_path_factory.mktemp("hub")
     repositories = {}
-    for name in ("tiny", "both", "pickled", "shards", "broken", "untokenized", "gated"):
+    for name in ("tiny", "both", "pickled", "shards", "broken", "parts", "untokenized", "unconfigured", "gated"):
         repositories[f"acme/{name}"] = Path(shutil.copytree(original, root / name))
         for other in ("README.md", "tf_model.h5", "flax_model.msgpack", ".gitattributes"):
             (root / name / other).write_text(f"{other} of {name}")
@@ -651,6 +663,7 @@ def hub(original, tmp_path_factory):
     pickled(root / "pickled")
     in_three(root / "shards")
     gone("tokenizer*")(root / "untokenized")
+    gone("config.json")(root / "unconfigured")
     for name in ("broken", "stump"):  # what a download leaves that is broken off in the middle
         cache = root / "home" / "hub" / f"models--acme--{name}"
         (cache / "refs").mkdir(parents=True)
@@ -662,7 +675,7 @@ def hub(original, tmp_path_factory):
     threading.Thread(target=server.serve_forever, daemon=True).start()
     home = {"HF_HOME": str(root / "home"), "HF_ENDPOINT": f"http://127.0.0.1:{server.server_port}"}
     try:
-        online = answer_of(start(ASK, home | {"CALLS": json.dumps(ONLINE)}))
+        online = answer_of(start(ASK, home | {"CALLS": json.dumps(ONLINE), "PARTS_OF": "acme/parts"}))
     finally:
         server.shutdown()
         server.server_close()
@@ -738,6 +751,22 @@ def test_hub_failures_are_one_sentence_on_what_to_do(hub, state, name, words):
     assert is_os_error
     assert_says(message, words)
     assert "\n" not in message
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("state", ["down", "offline"])
+def test_hub_checkpoints_that_others_have_cached_open_without_a_network(hub, expected, state):
+    """The client then knows of files that were left out on purpose, and calls the cache incomplete."""
+    assert len(hub[state]["acme/parts"]) == 1, hub[state]["acme/parts"]  # one batch of logits, or an error in three parts
+    torch.testing.assert_close(torch.tensor(hub[state]["acme/parts"]), expected)
+
+
+@pytest.mark.slow
+def test_hub_repository_that_is_no_checkpoint_is_not_taken_for_a_refusal(hub):
+    _, is_os_error, message = hub["first"]["acme/unconfigured"]
+    assert is_os_error
+    assert_says(message, ["acme/unconfigured", "config.json"])
+    assert "log in" not in message
 
 
 @pytest.mark.slow
