@@ -5,26 +5,20 @@ batch: movie reviews, cut by a WordPiece vocabulary learned from them. They take
 does falls on both alike.
 """
 
-import gc
 import math
-import os
-import platform
 import random
-import statistics
 import sys
-import time
 
 import torch
-import transformers
 from transformers import DataCollatorForLanguageModeling
 
+from benchmarks.turns import medians, versions
 from mlm_lib.corpus import load_corpus
 from mlm_lib.masking import MaskingCollator, mask_tokens
 from mlm_lib.wordpiece import WordPieceTokenizer
 
 SHAPES = ((256, 128), (64, 512))
 THREADS = 1  # what a DataLoader worker has
-WARM_UP, ROUNDS, SECONDS = 5, 300, 4.0  # a row ends with its rounds or its seconds, but not before 25 rounds
 
 
 def main():
@@ -32,15 +26,14 @@ def main():
     torch.set_num_threads(THREADS)
     random.seed(0)
     torch.manual_seed(0)
-    versions = f"torch {torch.__version__}, transformers {transformers.__version__}, Python {platform.python_version()}"
-    print(f"{versions}, {os.cpu_count()} CPUs, torch.set_num_threads({THREADS})\n")
+    print(f"{versions()}\n")
     print("| what | batch | transformers ms | ours ms | ratio | at least |\n|---|---|---:|---:|---:|---:|")
     tokenizer = WordPieceTokenizer.train(load_corpus("reviews"), 4000)
     short = []
     for size, length in SHAPES:
         batch, sides = jobs(tokenizer, size, length)
         for what, theirs, ours, claim in sides:
-            their, our = medians((theirs, ours), batch)
+            their, our = medians((theirs, ours), prepare=lambda: (batch.clone(),), calls=2, warm_up=5)
             row = f"| {what} | {size} × {length} | {their:.2f} | {our:.2f} | {their / our:.1f} | {claim} |"
             print(row.replace("nan", "–"), flush=True)
             if their / our < claim:
@@ -94,28 +87,6 @@ def jobs(tokenizer, size, length):
         ),
         ("spans (not in transformers)", None, lambda ids: our_words(ids, spans=True), math.nan),
     ]
-
-
-def medians(sides, batch):
-    """Median milliseconds of each side, NaN for None. They take turns; each may overwrite its copy of the batch.
-
-    A turn is two calls, and the second is timed: the first finds the caches and the heap as the other side left them.
-    """
-    times = [[] for _ in sides]
-    gc.disable()
-    begin = time.perf_counter()
-    for turn in range(WARM_UP + ROUNDS):
-        if turn >= WARM_UP + 25 and time.perf_counter() - begin > SECONDS:
-            break
-        for side, taken in zip(sides, times):
-            if side is not None:
-                side(batch.clone())
-                ids = batch.clone()
-                start = time.perf_counter()
-                side(ids)
-                taken.append(time.perf_counter() - start)
-    gc.enable()
-    return [statistics.median(taken[WARM_UP:]) * 1000 if taken else math.nan for taken in times]
 
 
 def documents(size, length):

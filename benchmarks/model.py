@@ -1,0 +1,156 @@
+"""The model against transformers' `BertForMaskedLM`, in one process: `python -m benchmarks.model`.
+
+Same weights, same batch, same precision, same optimizer; the two take turns. Prints a Markdown table and exits with 1 if
+a ratio is below what we claim.
+"""
+
+import json
+import math
+import sys
+import tempfile
+from contextlib import nullcontext
+from pathlib import Path
+
+import torch
+from torch.profiler import ProfilerActivity, profile
+from transformers import BertConfig, BertForMaskedLM
+
+from benchmarks.turns import medians, versions
+from mlm_lib.losses import IGNORE, masked_cross_entropy
+from mlm_lib.pretrained import from_hf
+
+LAYERS, WIDTH, HEADS = 4, 256, 4
+BATCH, LENGTH, RATE = 16, 128, 0.15
+STEP_CLAIMS = {30522: 3.0, 8192: 1.7}  # vocabulary size: times as fast
+MEMORY_CLAIM, MEMORY_BATCH = 5.0, 32
+
+
+def main():
+    """Measure every row, print the table, and say which claims hold."""
+    torch.manual_seed(0)
+    print(f"{versions()}\n")
+    print("| what | precision | transformers | ours | ratio | at least |\n|---|---|---:|---:|---:|---:|")
+    short = []
+    for what, precision, their, our, unit, claim in rows():
+        print(f"| {what} | {precision} | {their:.1f} {unit} | {our:.1f} {unit} | {their / our:.2f} | {claim} |", flush=True)
+        if their / our < claim:
+            short.append(f"{what}, {precision}: a ratio of {their / our:.3f}, and we claim {claim}")
+    if short:
+        sys.exit("\n" + "\n".join(short))
+
+
+def rows():
+    """(what, precision, theirs, ours, unit, claim) of each row, as it is measured."""
+    for vocab_size, claim in STEP_CLAIMS.items():
+        for precision in precisions():
+            yield f"training step, V = {vocab_size:,}", precision, *training_step(vocab_size, precision), "ms", claim
+    yield f"head's peak extra memory, {MEMORY_BATCH} × {LENGTH}, V = 30,522", "fp32", *head_memory(30522), "MB", MEMORY_CLAIM
+    for precision in precisions():
+        yield "encoder, inference", precision, *inference(precision, padded=False), "ms", 1.0
+        yield "encoder, inference, a third padding", precision, *inference(precision, padded=True), "ms", 1.0
+
+
+def precisions():
+    """fp32, and bf16 where the processor computes in it."""
+    able = torch.cpu.get_capabilities()
+    return ["fp32", "bf16"] if able.get("avx512_bf16") or able.get("amx_bf16") or able.get("bf16") else ["fp32"]
+
+
+def precision_context(precision):
+    return torch.autocast("cpu", torch.bfloat16) if precision == "bf16" else nullcontext()
+
+
+def both(vocab_size):
+    """transformers' model, ours with the same weights, and a batch. Dropout is BERT's, 0.1."""
+    config = BertConfig(
+        vocab_size=vocab_size,
+        hidden_size=WIDTH,
+        num_hidden_layers=LAYERS,
+        num_attention_heads=HEADS,
+        intermediate_size=4 * WIDTH,
+    )
+    theirs = BertForMaskedLM(config)
+    input_ids = torch.randint(5, vocab_size, (BATCH, LENGTH))
+    labels = torch.where(torch.rand(input_ids.shape) < RATE, input_ids, IGNORE)
+    return theirs, from_hf(theirs), input_ids, labels
+
+
+def training_step(vocab_size, precision):
+    """Milliseconds of forward, loss, backward and AdamW."""
+    theirs, ours, input_ids, labels = both(vocab_size)
+    attention_mask = torch.ones_like(input_ids)
+
+    def step(model, loss):
+        optimizer = torch.optim.AdamW(model.train().parameters(), lr=1e-4, fused=True)
+
+        def run():
+            with precision_context(precision):
+                value = loss()
+            value.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+        return run
+
+    return medians(
+        (
+            step(theirs, lambda: theirs(input_ids, attention_mask, labels=labels).loss),
+            step(ours, lambda: ours(input_ids, attention_mask, labels=labels)["loss"]),
+        ),
+        least=15,
+        seconds=25.0,
+    )
+
+
+def inference(precision, *, padded):
+    """Milliseconds of the encoder's forward pass without gradients."""
+    theirs, ours, input_ids, _ = both(8192)
+    lengths = torch.randint(LENGTH // 3, LENGTH + 1, (BATCH, 1)) if padded else LENGTH
+    attention_mask = (torch.arange(LENGTH) < lengths).expand(BATCH, LENGTH).long()
+    theirs.eval(), ours.eval()
+
+    def side(encoder):
+        def run():
+            with torch.no_grad(), precision_context(precision):
+                encoder(input_ids, attention_mask)
+
+        return run
+
+    return medians((side(theirs.bert), side(ours.embedder)), calls=2, seconds=12.0)
+
+
+def head_memory(vocab_size):
+    """Megabytes that the head adds at its peak, through loss and backward, over what was there before."""
+    theirs, ours, _, _ = both(vocab_size)
+    hidden = torch.randn(MEMORY_BATCH, LENGTH, WIDTH, requires_grad=True)
+    labels = torch.where(torch.rand(hidden.shape[:2]) < RATE, torch.randint(5, vocab_size, hidden.shape[:2]), IGNORE)
+
+    def their_head():
+        logits = theirs.cls(hidden)
+        torch.nn.functional.cross_entropy(logits.view(-1, vocab_size), labels.view(-1)).backward()
+
+    def our_head():
+        asked = labels != IGNORE
+        masked_cross_entropy(ours.head(hidden, asked), labels[asked]).backward()
+
+    return [peak_memory(head) / 1e6 for head in (their_head, our_head)]
+
+
+def peak_memory(run):
+    """The largest number of bytes that torch had allocated at once during a call, over those at its start."""
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as recorded:
+        run()
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "trace.json")
+        recorded.export_chrome_trace(str(file))
+        events = json.loads(file.read_text(encoding="utf-8"))["traceEvents"]
+    changes = sorted((event["ts"], event["args"]["Bytes"]) for event in events if event["name"] == "[memory]")
+    peak = now = 0
+    for _, change in changes:
+        now += change
+        peak = max(peak, now)
+    return peak or math.nan
+
+
+if __name__ == "__main__":
+    main()
