@@ -14,17 +14,10 @@ from mlm_lib.masked_lm import MaskedLanguageModel
 from mlm_lib.masking import labels_to_positions
 from mlm_lib.wordpiece import WordPieceTokenizer
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 PAD, MASK, V, H = 0, 4, 22, 12
 TOKENIZER = WordPieceTokenizer({t: i for i, t in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghijklmnopq"])})
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread():
-    """Sizes this small only lose by a second thread, and far more so while other programs run."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 class Lstm(nn.Module):

@@ -17,20 +17,13 @@ from mlm_lib.losses import IGNORE
 from mlm_lib.pretrained import from_hf, load_checkpoint, to_hf
 from mlm_lib.wordpiece import WordPieceTokenizer
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 CASES = range(36)
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-5}
 
 each_case = pytest.mark.parametrize("seed", CASES)
 each_dtype = pytest.mark.parametrize("dtype", TOLERANCE, ids=["float64", "float32"])
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread():
-    """Sizes this small only lose by a second thread, and far more so while other programs run."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def draw_config(rng):

@@ -36,6 +36,8 @@ from mlm_lib.masked_lm import MaskedLanguageModel
 from mlm_lib.pretrained import load_checkpoint, save_pretrained, to_hf
 from mlm_lib.wordpiece import WordPieceTokenizer
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 ROOT = Path(pretrained.__file__).resolve().parents[1]
 TOKENS = "[PAD] [UNK] [CLS] [SEP] [MASK] a b c ##a ##b ##c abc".split()
 SIZES = {
@@ -65,15 +67,6 @@ def write(folder, model, **options):
     model.save_pretrained(folder, **options)
     wordpiece().to_hf().save_pretrained(folder)
     return folder
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread():
-    """The models here are so small that several threads would wait for each other most of the time."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")
