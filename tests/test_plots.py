@@ -53,3 +53,15 @@ def test_a_strip_draws_a_box_in_the_fates_colour_for_each_token():
 def test_the_colours_that_meet_in_one_figure_differ_in_grey():
     for one, other in [(plots.OURS, plots.LIBRARY), (plots.OURS, plots.ALERT), (plots.LIBRARY, plots.CHANCE)]:
         assert abs(luminance(one) - luminance(other)) > 0.05
+
+
+def test_heatmaps_share_one_scale_from_0_to_1_and_mark_where_padding_begins():
+    maps = [[[0.0, 0.5]], [[1.0, 0.25]]]
+    ax = plots.heatmaps(
+        maps, ["a"], ["a", "[PAD]"], titles=["one", "two"], xlabel="asked", ylabel="asks", color_label="w", first_padding=1
+    )
+    panels = ax.figure.axes[:2]
+    assert [panel.images[0].get_clim() for panel in panels] == [(0, 1), (0, 1)]
+    assert [panel.images[0].get_array().tolist() for panel in panels] == maps
+    assert [panel.lines[0].get_xdata()[0] for panel in panels] == [0.5, 0.5]
+    assert [panel.get_title(loc="left") or panel.get_title() for panel in panels] == ["one", "two"]
