@@ -1,7 +1,7 @@
 """Text in: load it, check it, split it, pack it. Built in lesson 01.
 
-Everything here works on plain strings and lists. Three sources need no network: our own
-reviews, the docstrings of the packages that the course installs anyway, and your files.
+Everything here works on plain strings and lists. Four sources need no network: our grammar's documents,
+our own reviews, the docstrings of the packages that the course installs anyway, and your files.
 """
 
 import ast
@@ -29,7 +29,7 @@ from tqdm.auto import tqdm
 from mlm_lib import DATA
 
 SPLITS = ("train", "validation", "test")
-NAMED = ("reviews", "docs")
+NAMED = ("grammar", "reviews", "docs")
 SUFFIXES = (".txt", ".csv", ".jsonl")
 
 # The packages whose docstrings make the "docs" corpus. All of them come with the course.
@@ -45,7 +45,7 @@ def load_corpus(source, split="train", *, seed=0):
     """Return the texts of one split of a corpus, as a list of non-empty strings.
 
     Args:
-        source: `"reviews"`, `"docs"`, a path, or `"hub:NAME[:CONFIG][:COLUMN]"`.
+        source: `"grammar"` (a sample of `data/grammar.toml`'s documents), `"reviews"`, `"docs"`, a path, or `"hub:NAME[:CONFIG][:COLUMN]"`.
             A path names a `.txt` file (paragraphs parted by blank lines; without blank lines, one text a line),
             a `.csv` or `.jsonl` file (column `text`; another is named after a colon, as in `films.csv:body`),
             or a folder of such files.
@@ -70,6 +70,8 @@ def load_corpus(source, split="train", *, seed=0):
         return _from_hub(name, split, seed)
     if name == "reviews":
         texts = _from_file(DATA / "reviews.csv")
+    elif name == "grammar":
+        texts = _from_file(DATA / "grammar.txt")
     elif name == "docs":
         texts = _docs()
     else:

@@ -317,6 +317,14 @@ class MaskingCollator:
         )  # fmt: skip
         return fields
 
+    def state_dict(self):
+        """How many batches were made, so that a later run can go on with the next one's masks."""
+        return {"batches": self._calls}
+
+    def load_state_dict(self, state):
+        """Goes on after the batches of `state`."""
+        self._calls = state["batches"]
+
     def _pad(self, examples):
         """Rows of unequal length to (B, T) tensors, one for each field."""
         examples = [example if isinstance(example, Mapping) else {"input_ids": example} for example in examples]
@@ -354,7 +362,6 @@ class MaskingCollator:
         self._calls += 1
         digest = hashlib.blake2b(f"{self.seed} {self._epoch} {batch}".encode(), digest_size=8).digest()
         return torch.Generator().manual_seed(int.from_bytes(digest, "little") >> 1)
-
 
     def _number_epoch(self, base_seed):
         """The place of this epoch in the list. All its workers write the same seed to the same place, in any order."""
