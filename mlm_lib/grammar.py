@@ -25,6 +25,7 @@ from mlm_lib import DATA
 WORD = re.compile(r"[a-z]+|[0-9]+|[.,:;?-]")  # what BERT's tokenizer takes for one word and the grammar for one token
 SLOT = re.compile(r"\{(a:)?([a-z_]+)(?:\.([a-z_]+))?(?:\|([a-z_]+)(?:\.([a-z_]+))?)?\}")
 CHUNK = 32  # documents whose inference runs side by side
+NOTHING = 1e-20  # a share of the evidence that float64 cannot see
 
 
 class Floor(NamedTuple):
@@ -60,10 +61,10 @@ class Grammar:
             raise FileNotFoundError(f"{path} is not a file; give the path of a grammar, or None for the course's own")
         source = _Source(path)
         worlds = [worlds] if isinstance(worlds, str) else worlds
-        missing = sorted(set(worlds or ()).difference(source.tables))
-        if missing or worlds == []:
+        worlds = list(source.tables) if worlds is None else list(worlds)
+        if not worlds or set(worlds) - set(source.tables):
             raise ValueError(f"worlds={worlds!r}: choose among {', '.join(source.tables)}")
-        chosen = [_World(source, name, table) for name, table in source.tables.items() if not worlds or name in worlds]
+        chosen = [_World(source, name, table) for name, table in source.tables.items() if name in worlds]
         if not sum(world.weight for world in chosen):
             raise source.error("no world has a weight above 0, so there is nothing to draw")
         return cls(chosen)
@@ -98,7 +99,7 @@ class Grammar:
         ids = self._ids(words)
         if not len(ids) or (ids < 0).any():
             return -math.inf
-        chance = sum(world.chance([ids], [self._look(ids)]) for world in self._worlds).item()
+        chance = sum(world.chance(ids, self._look(ids)) for world in self._worlds if world.knows[ids].all())
         return math.log(chance) + self._scale[ids].log().sum().item() if chance else -math.inf
 
     def posteriors(self, words, observed):
@@ -115,8 +116,8 @@ class Grammar:
             ValueError: lengths that differ, or observed words that no document of the grammar has there.
         """
         ids, look = self._seen(words, observed)
-        found = sum(world.words_at([ids], [look]) for world in self._worlds)[0]  # (T, V)
-        return found / self._possible(found.sum(-1, keepdim=True), [words])
+        found = sum(world.words_at(ids, look) for world in self._worlds)  # (T, V)
+        return found / self._possible(found.sum(-1), words)[:, None]
 
     def surprise(self, documents, observed):
         """-log P(word at t | the observed words elsewhere), in nats, for every word of many documents.
@@ -159,10 +160,12 @@ class Grammar:
         """
         if not documents:
             raise ValueError("documents is empty; a floor needs some, such as grammar.sample(1000, seed=1)")
+        whole = [-self.log_prob(words) for words in documents]
+        for words, nats in zip(documents, whole):
+            self._possible(torch.tensor(nats).isfinite(), words)
         if objective in ("forward", "backward"):
-            surprises = [torch.tensor([-self.log_prob(words)]) for words in documents]
+            surprises = torch.tensor(whole, dtype=torch.float64)
             counts = torch.tensor([len(words) + 1.0 for words in documents])
-            self._possible(torch.cat(surprises)[None].isfinite(), documents, [1] * len(documents))
         elif objective == "masked":
             surprises = self._masked_surprises(documents, rate, mask_share, random_share, seed, random_vocabulary_size)
             counts = torch.tensor([float(len(surprise)) for surprise in surprises])
@@ -206,7 +209,7 @@ class Grammar:
             chance, shown = at_true[number], visible[number]
             # The reader is asked about selected words, and knows that a selected word which is visible was kept or drawn.
             drawn = random_share / size
-            channel = keep_share * (shown == ids[number]) + drawn
+            channel = keep_share * (shown == ids[number]).double() + drawn
             weighed = chance * channel / (keep_share * at_shown[number] + drawn)
             out.append(-torch.where(shown < 0, chance, weighed)[chosen].log())
         return out
@@ -217,22 +220,38 @@ class Grammar:
         out = [[None] * len(seen) for _ in asked]
         for start in range(0, len(order), 8 * CHUNK):
             part = order[start : start + 8 * CHUNK]
-            ask = [[ids[number] for number in part] for ids in asked]
-            found = sum(w.chances_at([seen[n] for n in part], [looks[n] for n in part], ask) for w in self._worlds)
-            self._possible(found[-1], [documents[number] for number in part], [len(seen[number]) for number in part])
+            found = self._weights([seen[n] for n in part], [looks[n] for n in part], [[ids[n] for n in part] for ids in asked])
             for column, number in enumerate(part):
+                length = len(seen[number])
+                total = self._possible(found[-1, :length, column], documents[number])
                 for which in range(len(asked)):
-                    length = len(seen[number])
-                    out[which][number] = found[which, :length, column] / found[-1, :length, column]
+                    out[which][number] = found[which, :length, column] / total
         return out
 
-    def _possible(self, total, documents, lengths=None):
-        """The evidence's weight, or an error if it has none. total: (T, 1), (documents, 1) or (T, documents)."""
-        lengths = lengths or [len(total)]
-        bad = [number for number, length in enumerate(lengths) if not (total[:length, number] > 0).all()]
-        if bad:
-            text = " ".join(documents[bad[0]])
-            raise ValueError(f"no document of this grammar reads so: {text[:200]!r}; are all its worlds loaded?")
+    def _weights(self, seen, looks, asked):
+        """The weights of the asked words, and last those of any word: (asked + 1, T, documents).
+
+        The likeliest world of each document goes first. Another counts only where it could change the sum.
+        """
+        bounds = [[world.bound(*one) for one in zip(seen, looks)] for world in self._worlds]  # (T,) each
+        first = [max(range(len(bounds)), key=lambda world: bounds[world][n].amax()) for n in range(len(seen))]
+        found = torch.zeros(len(asked) + 1, max(map(len, seen)), len(seen), dtype=torch.float64)
+        for others in (False, True):
+            least = (found[-1] * NOTHING).log()
+            for number, world in enumerate(self._worlds):
+                part = [n for n in range(len(seen)) if (first[n] != number) == others]
+                if others:
+                    part = [n for n in part if (bounds[number][n] > least[: len(seen[n]), n]).any()]
+                if part:
+                    ask = [[ids[n] for n in part] for ids in asked]
+                    weights = world.chances_at([seen[n] for n in part], [looks[n] for n in part], ask)
+                    found[:, : weights.shape[1], part] += weights
+        return found
+
+    def _possible(self, total, words):
+        """The evidence's weight, or an error where it has none."""
+        if not (total > 0).all():
+            raise ValueError(f"no document of this grammar reads so: {' '.join(words)[:200]!r}; are all its worlds loaded?")
         return total
 
     def _ids(self, words):
@@ -267,19 +286,22 @@ class _World:
         self.source, self.name, self.used = source, name, set()
         self._only(table, ("weight", "latents", "words", "steps"), name)
         self.weight = self._weight(table.get("weight", 1.0), name, "weight")
-        self.latents = {key: self._latent(key, value) for key, value in table.get("latents", {}).items()}
-        self.lists = {key: self._list(key, value) for key, value in table.get("words", {}).items()}
+        self.latents = {key: self._latent(key, value) for key, value in self._table(table, "latents")}
+        self.lists = {key: self._list(key, value) for key, value in self._table(table, "words")}
         self.states, prior = [], []
         for choice in itertools.product(*self.latents.values()):
             self.states.append({key: row for key, (row, _) in zip(self.latents, choice)})
             prior.append(math.prod(weight for _, weight in choice))
         self.prior = torch.tensor(prior, dtype=torch.float64) / sum(prior)  # (Z,)
         self.fillers, self.numbers = {}, {}  # {what it is: {word: chance}}, and its number
-        self.steps = [self._step(key, value) for key, value in table.get("steps", {}).items()]
+        self.steps = [self._step(key, value) for key, value in self._table(table, "steps")]
         if all(probability < 1 for probability, _ in self.steps):
             raise self._error("no step has probability 1, so a document could be empty", f"{name}.steps")
-        for unused in self.lists.keys() - self.used:
-            raise self._error(f"the list {unused!r} is used by no sentence", f"{name}.words", unused)
+        lists = ((key, part) for key, words in self.lists.items() for part in (words if _depends(words) else [None]))
+        for key, part in lists:
+            if (key, part) not in self.used:
+                unused = f"{key}.{part}" if part else key
+                raise self._error(f"the list {unused!r} is used by no sentence", f"{name}.words", key=unused)
         self.words = {word for filler in self.fillers.values() for word in filler}
         # Running sums of weights, from which `_draw` draws.
         self.state_sums = list(itertools.accumulate(self.prior.tolist()))
@@ -291,19 +313,25 @@ class _World:
 
     # ------------------------------------------------------------------ reading the file
 
-    def _error(self, message, table, needle=""):
-        return self.source.error(f"world {self.name!r}: {message}", table, needle)
+    def _error(self, message, table, text="", key=""):
+        return self.source.error(f"world {self.name!r}: {message}", table, text, key)
+
+    def _table(self, table, name):
+        value = table.get(name, {})
+        if not isinstance(value, dict):
+            raise self._error(f"{name} is {value!r}; a table is needed", self.name, key=name)
+        return value.items()
 
     def _only(self, table, keys, where):
         if not isinstance(table, dict):
-            raise self._error(f"{where} is {table!r}; a table is needed", where, where.split(".")[-1])
+            raise self._error(f"{where} is {table!r}; a table is needed", where, str(table))
         for key in table.keys() - set(keys):
             raise self._error(f"{where} has {key!r}; it may have {', '.join(keys)}", where, key)
 
-    def _weight(self, value, where, needle, top=math.inf):
+    def _weight(self, value, where, text="", top=math.inf, key=""):
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= top or value == math.inf:
             limit = "0 or more" if top == math.inf else f"in 0..{top}"
-            raise self._error(f"{value!r} is no weight; give a number, {limit}", where, needle)
+            raise self._error(f"{key or 'here'}: {value!r} is no weight; give a number, {limit}", where, text, key)
         return value
 
     def _word(self, word, where):
@@ -311,20 +339,28 @@ class _World:
             raise self._error(f"{word!r} is not one word of a-z, one number, or one of . , : ; ? -", where, str(word))
         return word
 
-    def _list(self, name, value):
+    def _list(self, name, value, nested=True):
         """{word: chance}, or {value of a latent: {word: chance}}."""
         where = f"{self.name}.words"
         if not isinstance(value, list | dict) or not value:
-            raise self._error(f"the list {name!r} is empty or no list", where, name)
-        if isinstance(value, dict) and all(isinstance(part, list | dict) for part in value.values()):
-            return {key: self._list(key, part) for key, part in value.items()}
+            raise self._error(f"the list {name!r} is empty or no list", where, key=name)
+        if nested and isinstance(value, dict) and all(isinstance(part, list | dict) for part in value.values()):
+            return {key: self._list(f"{name}.{key}", part, nested=False) for key, part in value.items()}
         if isinstance(value, list):
-            if len(set(map(str, value))) < len(value):
-                raise self._error(f"the list {name!r} has a word twice", where, name)
-            value = {word: 1 / rank for rank, word in enumerate(value, 1)}
-        weights = {self._word(word, where): self._weight(weight, where, name) for word, weight in value.items()}
+            value = {word: 1 / rank for rank, word in enumerate(self._once(value, name, where), 1)}
+        return self._chances(value, name, where)
+
+    def _once(self, words, name, where):
+        for word in words:
+            if words.count(word) > 1:
+                raise self._error(f"{name!r} has {word!r} twice", where, str(word), name)
+        return words
+
+    def _chances(self, weights, name, where):
+        """{word: chance} of {word: weight}."""
+        weights = {self._word(word, where): self._weight(weight, where, key=name) for word, weight in weights.items()}
         if not sum(weights.values()):
-            raise self._error(f"all weights of the list {name!r} are 0", where, name)
+            raise self._error(f"all weights of {name!r} are 0", where, key=name)
         return {word: weight / sum(weights.values()) for word, weight in weights.items() if weight}
 
     def _latent(self, name, value):
@@ -333,29 +369,26 @@ class _World:
         if isinstance(value, dict) and "rows" in value:
             where = f"{where}.{name}"
             self._only(value, ("facts", "rows"), where)
-            facts = str(value.get("facts", "")).split()
-            if not facts or facts[0] != name or not value["rows"]:
-                raise self._error(f"{name!r} needs rows, and facts that begin with {name!r}", where, "facts")
-            rows = [(row, dict(zip(facts, str(row).split()))) for row in value["rows"]]
-            for text, row in rows:
-                if len(str(text).split()) != len(facts):
-                    raise self._error(f"{text!r} has {len(str(text).split())} words for {len(facts)} facts", where, str(text))
-            return [({fact: self._word(word, where) for fact, word in row.items()}, 1) for _, row in rows]
-        if isinstance(value, list):
-            value = dict.fromkeys(value, 1) if all(isinstance(word, str) for word in value) else None
+            facts, rows = str(value.get("facts", "")).split(), value["rows"]
+            if not facts or facts[0] != name or len(set(facts)) < len(facts):
+                raise self._error(f"{name!r} needs facts, each once, that begin with {name!r}; it has {facts}", where, "facts")
+            if not isinstance(rows, list) or not rows:
+                raise self._error(f"{name!r} has rows = {rows!r}; an array of texts is needed", where, "rows")
+            for row in self._once(rows, name, where):
+                if len(str(row).split()) != len(facts):
+                    raise self._error(f"{row!r} has {len(str(row).split())} words for {len(facts)} facts", where, str(row))
+            return [({fact: self._word(word, where) for fact, word in zip(facts, str(row).split())}, 1) for row in rows]
+        if isinstance(value, list) and all(isinstance(word, str) for word in value):
+            value = dict.fromkeys(self._once(value, name, where), 1)
         if not isinstance(value, dict) or not value:
-            raise self._error(f"the latent {name!r} is empty, or neither an array, a table of weights, nor facts and rows", where, name)
-        rows = [({name: self._word(word, where)}, self._weight(weight, where, name)) for word, weight in value.items()]
-        rows = [(row, weight) for row, weight in rows if weight]
-        if not rows:
-            raise self._error(f"all weights of the latent {name!r} are 0", where, name)
-        return rows
+            raise self._error(f"the latent {name!r} is empty, or neither an array, a table of weights, nor facts and rows", where, key=name)
+        return [({name: word}, weight) for word, weight in self._chances(value, name, where).items()]
 
     def _step(self, name, value):
         """(probability, sentences)."""
         where = f"{self.name}.steps.{name}"
         self._only(value, ("probability", "sentences"), where)
-        probability = self._weight(value.get("probability", 1.0), where, "probability", 1)
+        probability = self._weight(value.get("probability", 1.0), where, "probability", top=1)
         if not isinstance(value.get("sentences"), list) or not value["sentences"]:
             raise self._error("has no sentences", where)
         if not probability:
@@ -375,9 +408,13 @@ class _World:
         text = entry.get("say")
         if not isinstance(text, str) or not text.split():
             raise self._error(f"{entry!r} says nothing", where, "say" if text is None else str(text))
-        weight = self._weight(entry.get("weight", 1.0), where, text)
-        possible = [all(self._holds(key, value, state, where, text) for key, value in _flat(entry.get("when", {}))) for state in self.states]
-        if not weight or not any(possible):
+        weight, when = self._weight(entry.get("weight", 1.0), where, text), entry.get("when", {})
+        if not isinstance(when, dict):
+            raise self._error(f"when = {when!r}; write when.latent = {when!r}, in {text!r}", where, text)
+        possible = [all(self._holds(key, value, state, where, text) for key, value in _flat(when)) for state in self.states]
+        if not weight:
+            raise self._error(f"{text!r} has weight 0, so it is never said", where, text)
+        if not any(possible):
             raise self._error(f"no choice of the latents ever leads to {text!r}", where, text)
         places = [self._place(token, possible, where, text) for token in text.split()]
         return _Sentence(weight * torch.tensor(possible, dtype=torch.float64), places)
@@ -407,15 +444,14 @@ class _World:
             return [self._filler(token, {token: 1.0})] * len(self.states)
         article, name, fact, given, given_fact = slot.groups()
         if name in self.lists and not article and not fact:
-            self.used.add(name)
-            words, depends = self.lists[name], isinstance(next(iter(self.lists[name].values())), dict)
+            words, depends = self.lists[name], _depends(self.lists[name])
             if depends != bool(given):
                 remedy = f"write {{{name}|latent}}" if depends else "leave out what stands behind |"
                 raise self._error(f"{token} does not fit the list {name!r}; {remedy}, in {text!r}", where, text)
             key = self._fact(given, given_fact, where, text) if given else None
             fill = lambda state: ((name, key(state)), words.get(key(state))) if given else ((name,), words)
-        elif given:
-            raise self._error(f"{name!r} is not a list, in {text!r}", where, text)
+        elif given or article and name in self.lists:
+            raise self._error(f"{token}: {name!r} is {'a' if article else 'not a'} list, in {text!r}", where, text)
         else:
             value = self._fact(name, fact, where, text)
             one = (lambda state: _article(value(state))) if article else value
@@ -425,6 +461,8 @@ class _World:
             what, filler = fill(state) if can else (None, {})
             if filler is None:
                 raise self._error(f"the list {name!r} has nothing for {what[1]!r}, in {text!r}", where, text)
+            if can and isinstance(what, tuple):
+                self.used.add((name, what[1] if given else None))
             numbers.append(self._filler(what, filler) if can else -1)
         return numbers
 
@@ -452,44 +490,41 @@ class _World:
         for row, filler in zip(self.chances, self.fillers.values()):
             for word, chance in filler.items():
                 row[index[word]] = chance
-        self.knows = self.chances.any(0)  # (V,)
+        self.best = self.chances.amax(0)  # (V,): the largest chance of each word anywhere
+        self.knows = self.best > 0
         self.maps = []  # fillers that differ between states: (Z,) each
         for _, sentences in self.steps:
             for sentence in sentences:
                 sentence.compile(self.maps)
 
-    def chance(self, ids, looks):
-        """The chance of what is seen, scaled as `Grammar._look` scales it: (documents,)."""
-        out = torch.zeros(len(ids), dtype=torch.float64)
-        for part, batch in self._batches(ids, looks):
-            out[part] = batch.total()
-        return out
+    def bound(self, ids, look):
+        """(T,): the logarithm of what no weight at a place, given what is seen elsewhere, can exceed."""
+        fit = look[:, 0] * self.best[ids] + look[:, 1]
+        never = fit == 0
+        logs = torch.where(never, 0.0, fit.log())
+        elsewhere = never.sum() - never.long()
+        return torch.where(elsewhere > 0, -math.inf, logs.sum() - logs + math.log(self.share or math.exp(-700)))
 
-    def words_at(self, ids, looks):
-        """The weight of each word at each place, given what is seen elsewhere: (documents, T, V)."""
-        out = torch.zeros(len(ids), len(ids[0]), self.chances.shape[1], dtype=torch.float64)
-        for part, batch in self._batches(ids, looks):
-            out[part] = torch.einsum("dtb,dv->btv", batch.weights(), self.chances)
-        return out
+    def chance(self, ids, look):
+        """The chance of a document, scaled as `Grammar._look` scales it."""
+        return _Batch(self, [ids], [look]).total().item()
+
+    def words_at(self, ids, look):
+        """The weight of each word at each place, given what is seen elsewhere: (T, V)."""
+        return torch.einsum("dt,dv->tv", _Batch(self, [ids], [look]).weights()[:, :, 0], self.chances)
 
     def chances_at(self, seen, looks, asked):
         """The weights of the asked words, for each list of ids in `asked`, and of any word: (asked + 1, T, documents)."""
         length = max(map(len, seen))
         out = torch.zeros(len(asked) + 1, length, len(seen), dtype=torch.float64)
-        for part, batch in self._batches(seen, looks):
-            weights = batch.weights()  # (D, t, b)
+        for start in range(0, len(seen), CHUNK):
+            part = slice(start, start + CHUNK)
+            weights = _Batch(self, seen[part], looks[part]).weights()  # (D, t, b)
             for row, ids in zip(out, asked):
-                words = _side_by_side([ids[number] for number in part], -1)  # (t, b)
+                words = _side_by_side(ids[part], -1)  # (t, b)
                 row[: len(words), part] = (self.chances[:, words] * weights).sum(0).masked_fill(words < 0, 0.0)
             out[-1, : weights.shape[1], part] = weights.sum(0)
         return out
-
-    def _batches(self, ids, looks):
-        """(numbers of documents, `_Batch`) for the documents that can be of this world, a chunk at a time."""
-        possible = [n for n in range(len(ids)) if self.knows[ids[n]].logical_or(looks[n][:, 1] > 0).all()]
-        for start in range(0, len(possible), CHUNK):
-            part = possible[start : start + CHUNK]
-            yield part, _Batch(self, [ids[number] for number in part], [looks[number] for number in part])
 
 
 class _Sentence:
@@ -631,8 +666,13 @@ def _draw(rng, sums):
     return min(bisect(sums, rng.random() * sums[-1]), len(sums) - 1)
 
 
+def _depends(words):
+    """Whether a list holds a sub-list for each value of a latent."""
+    return isinstance(next(iter(words.values())), dict)
+
+
 def _article(word):
-    return "an" if re.match(r"(?!uni|eu|ukr|uru|one$|us[aei])[aeiou]|hour|hono|heir|8|1[18]$", word) else "a"
+    return "an" if re.match(r"(?!uni(?![nm])|eu|ukr|uru|one$|once$|us[aeu])[aeiou]|hour|hono|hones|heir|8|1[18]$", word) else "a"
 
 
 def _flat(table, prefix=""):
@@ -654,17 +694,21 @@ class _Source:
         if not self.tables:
             raise self.error("no world in it")
 
-    def error(self, message, table="", needle=""):
-        """A ValueError that names the line: the first in the table that has the needle, else the table's head."""
-        inside, line = not table, 1
-        for number, text in enumerate(self.text.splitlines(), 1):
-            head = re.match(r"\s*\[([A-Za-z0-9_.\" ]+)\]\s*(#.*)?$", text)
-            if head:
-                inside = f"{head[1]}.".startswith(f"{table}.") or not table
-                line = number if head[1] == table else line
-            elif re.match(rf"\s*{re.escape(table.split('.')[-1])}\b.*=", text):
-                line = number
-            if inside and needle and needle in text:
-                line = number
+    def error(self, message, table="", text="", key=""):
+        """A ValueError that names the line: the first in the table that has the text or begins with the key, else its head.
+
+        A table without a head of its own is looked for in the one around it.
+        """
+        best, inside, head = 1, not table, ""
+        first = re.compile(rf"\s*(\S+\.)?{re.escape(key)}\s*[.=]")
+        for number, line in enumerate(self.text.splitlines(), 1):
+            found = re.match(r"\s*\[([\w.\" -]+)\]\s*(#.*)?$", line)
+            if found:
+                inside = f"{table}.".startswith(f"{found[1]}.") or f"{found[1]}.".startswith(f"{table}.") or not table
+                around = f"{table}.".startswith(f"{found[1]}.")
+                if inside and table and (not head or around and len(found[1]) > len(head)):
+                    best, head = number, found[1]
+            if inside and (text and text in line or key and first.match(line)):
+                best = number
                 break
-        return ValueError(f"{self.path}, line {line}: {message}")
+        return ValueError(f"{self.path}, line {best}: {message}")
