@@ -815,3 +815,11 @@ def test_a_copy_goes_on_like_the_original_also_in_workers(copied):
     batches = loader(workers=2, collator=copied(MaskingCollator(TOKENIZER, rate=0.3, seed=5)))
     first, second = labels_of(batches), labels_of(batches)
     assert equal(first, labels_of(loader(0))) and not any(map(torch.equal, first, second))
+
+
+def test_a_collator_goes_on_from_a_stored_state_with_the_next_batch():
+    collator, other = (MaskingCollator(TOKENIZER, rate=0.3, seed=5) for _ in range(2))
+    collator(LONG)
+    other.load_state_dict(collator.state_dict())
+    assert same(other(LONG), collator(LONG))
+    assert collator.state_dict() == other.state_dict() == {"batches": 2}

@@ -1,0 +1,143 @@
+"""Our training loop against transformers' `Trainer`: `python -m benchmarks.training`.
+
+Prints two Markdown tables, tokens per second and held-out loss after equal time, and exits with 1 if a ratio is below
+what we claim. Both sides train a BERT of the same size from the same weights on the same rows, documentation prose in
+blocks of 128 tokens, with their own collator, 15% masked, and take turns.
+"""
+
+import argparse
+import statistics
+import sys
+import tempfile
+import time
+
+import torch
+from transformers import BertConfig, BertForMaskedLM, DataCollatorForLanguageModeling, Trainer, TrainerCallback, TrainingArguments
+
+from benchmarks.turns import versions
+from mlm_lib.corpus import load_corpus, pack_blocks
+from mlm_lib.masking import MaskingCollator
+from mlm_lib.pretrained import from_hf
+from mlm_lib.training import HeldOut, TrainingConfig, native_bf16, train
+from mlm_lib.wordpiece import WordPieceTokenizer
+
+VOCAB_SIZE, LENGTH, BATCH, RATE = 30522, 128, 16, 5e-4
+WIDTH, LAYERS, HEADS = 256, 4, 4
+STEPS, WARM_UP, ROUNDS = 12, 3, 3  # steps of a turn, of which the first ones are not counted, and turns of each side
+
+
+def main():
+    """Time both sides in every precision, print the tables, and say which claims hold."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seconds", type=float, default=60, help="training time of each side for the second table; 0 leaves it out")
+    args = parser.parse_args()
+    tokenizer, blocks, held_out = data()
+    print(f"{versions()}\n\n| precision (transformers, ours) | transformers tokens/s | ours tokens/s | ratio | at least |\n|---|---:|---:|---:|---:|")
+    short = []
+    for theirs, ours, what, claim in rows():
+        their, our = [], []
+        for _ in range(ROUNDS):
+            their += their_steps(tokenizer, blocks, theirs, steps=STEPS)[1]
+            our += our_steps(tokenizer, blocks, ours, steps=STEPS)[1]
+        their, our = (BATCH * LENGTH / statistics.median(times) for times in (their, our))
+        print(f"| {what} | {their:,.0f} | {our:,.0f} | {our / their:.1f} | {claim} |", flush=True)
+        if our / their < claim:
+            short.append(f"{what}: {our / their:.2f} times as fast, and we claim {claim}")
+    if args.seconds:
+        evaluate = HeldOut(held_out, MaskingCollator(tokenizer, seed=1))
+        print(f"\n| default settings, {args.seconds:.0f} s each | tokens seen | held-out loss |\n|---|---:|---:|")
+        model, times = their_steps(tokenizer, blocks, "default", seconds=args.seconds)
+        print(f"| transformers | {len(times) * BATCH * LENGTH:,} | {evaluate(from_hf(model))['held_out_loss']:.2f} |", flush=True)
+        model, times = our_steps(tokenizer, blocks, "auto", seconds=args.seconds)
+        print(f"| ours | {len(times) * BATCH * LENGTH:,} | {evaluate(model)['held_out_loss']:.2f} |", flush=True)
+    if short:
+        sys.exit("\n" + "\n".join(short))
+
+
+def rows():
+    """(their precision, ours, name, claimed ratio)."""
+    bf16 = native_bf16()
+    yield "default", "auto", f"default settings (fp32, {'bf16' if bf16 else 'fp32'})", 6.0 if bf16 else 2.5
+    yield "fp32", "fp32", "fp32, fp32", 2.5
+    if bf16:
+        yield "bf16", "bf16", "bf16, bf16", 4.0
+
+
+def data():
+    """A tokenizer of VOCAB_SIZE tokens, and blocks of LENGTH tokens to train on and to hold out."""
+    texts = load_corpus("docs")
+    tokenizer = WordPieceTokenizer.train(texts, VOCAB_SIZE, min_frequency=1)
+    for number in range(VOCAB_SIZE - len(tokenizer)):  # the prose has fewer pieces than BERT's vocabulary
+        tokenizer.vocab[f"[unused{number}]"] = len(tokenizer.vocab)
+    tokenizer = WordPieceTokenizer(tokenizer.vocab)
+    fast = tokenizer.to_hf()
+
+    def blocks(some):
+        encoded = fast(some, add_special_tokens=False)["input_ids"]
+        packed = pack_blocks(encoded, LENGTH, cls_id=tokenizer.cls_token_id, sep_id=tokenizer.sep_token_id).tolist()
+        return [row for row in packed if tokenizer.pad_token_id not in row]
+
+    return tokenizer, blocks(texts), blocks(load_corpus("docs", "validation")[:1000])
+
+
+def new_model(tokenizer):
+    torch.manual_seed(0)
+    return BertForMaskedLM(BertConfig(
+        vocab_size=len(tokenizer), hidden_size=WIDTH, num_hidden_layers=LAYERS, num_attention_heads=HEADS,
+        intermediate_size=4 * WIDTH, max_position_embeddings=LENGTH,
+    ))  # fmt: skip
+
+
+class Clock(TrainerCallback):
+    """Seconds of each step, and an end when `seconds` are over. Called at the end of a step by either side."""
+
+    def __init__(self, seconds=None):
+        self.seconds, self.times, self.begin = seconds, [], None
+
+    def on_step_begin(self, args, state, control, **kwargs):
+        self.begin = self.begin or time.perf_counter()
+        self.last = getattr(self, "last", self.begin)
+
+    def on_step_end(self, args, state, control, **kwargs):
+        now = time.perf_counter()
+        self.times.append(now - self.last)
+        self.last = now
+        if self.seconds and now - self.begin >= self.seconds:
+            control.should_training_stop = True
+
+
+def their_steps(tokenizer, blocks, precision, *, steps=10**6, seconds=None):
+    """Trains with `Trainer`; the model and the seconds of each counted step."""
+    model, clock = new_model(tokenizer), Clock(seconds)
+    with tempfile.TemporaryDirectory() as folder:
+        arguments = TrainingArguments(
+            folder, per_device_train_batch_size=BATCH, max_steps=steps, learning_rate=RATE, lr_scheduler_type="constant",
+            save_strategy="no", report_to="none", disable_tqdm=True, use_cpu=True, seed=0, logging_strategy="no",
+            **({"bf16": precision == "bf16"} if precision != "default" else {}),
+        )  # fmt: skip
+        rows = [{"input_ids": row, "attention_mask": [1] * len(row)} for row in blocks]
+        collator = DataCollatorForLanguageModeling(tokenizer.to_hf())
+        Trainer(model=model, args=arguments, data_collator=collator, train_dataset=rows, callbacks=[clock]).train()
+    return model, clock.times if seconds else clock.times[WARM_UP:]
+
+
+def our_steps(tokenizer, blocks, precision, *, steps=None, seconds=None):
+    """Trains with `train`; the model and the seconds of each counted step."""
+    model, times, last = from_hf(new_model(tokenizer)), [], time.perf_counter()
+
+    def clock(model, step, row):
+        nonlocal last
+        now = time.perf_counter()
+        times.append(now - last)
+        last = now
+
+    config = TrainingConfig(
+        steps=steps, seconds=seconds, batch_size=BATCH, learning_rate=RATE, warmup=0, schedule="constant", weight_decay=0.0,
+        precision=precision, device="cpu",
+    )  # fmt: skip
+    train(model, blocks, MaskingCollator(tokenizer, seed=0), config, callbacks=[clock])
+    return model, times if seconds else times[WARM_UP:]
+
+
+if __name__ == "__main__":
+    main()
