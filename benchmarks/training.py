@@ -12,7 +12,8 @@ import tempfile
 import time
 
 import torch
-from transformers import BertConfig, BertForMaskedLM, DataCollatorForLanguageModeling, Trainer, TrainerCallback, TrainingArguments
+from transformers import BertConfig, BertForMaskedLM, DataCollatorForLanguageModeling
+from transformers import PrinterCallback, Trainer, TrainerCallback, TrainingArguments
 
 from benchmarks.turns import versions
 from mlm_lib.corpus import load_corpus, pack_blocks
@@ -117,7 +118,9 @@ def their_steps(tokenizer, blocks, precision, *, steps=10**6, seconds=None):
         )  # fmt: skip
         rows = [{"input_ids": row, "attention_mask": [1] * len(row)} for row in blocks]
         collator = DataCollatorForLanguageModeling(tokenizer.to_hf())
-        Trainer(model=model, args=arguments, data_collator=collator, train_dataset=rows, callbacks=[clock]).train()
+        trainer = Trainer(model=model, args=arguments, data_collator=collator, train_dataset=rows, callbacks=[clock])
+        trainer.remove_callback(PrinterCallback)
+        trainer.train()
     return model, clock.times if seconds else clock.times[WARM_UP:]
 
 
