@@ -10,7 +10,7 @@ import torch.nn as nn
 from torch.testing import assert_close
 from transformers import BertConfig, BertForMaskedLM
 
-from mlm_lib.encoder import BertEncoder, EncoderConfig, attention_weights
+from mlm_lib.encoder import BertEncoder, EncoderConfig, attention_weights, drop
 from mlm_lib.pretrained import from_hf
 
 V, H, A, T = 40, 16, 4, 9
@@ -328,6 +328,30 @@ def test_with_every_attention_weight_dropped_only_the_bias_of_attention_is_left(
     for block, before, after in zip(model.blocks, states, states[1:]):
         hidden = block.attention_norm(before + block.attention.output.bias)
         assert_close(after, block.feed_forward_norm(hidden + block.feed_forward(hidden)), **exact)
+
+
+@pytest.mark.parametrize("share", [0.1, 0.37, 0.9])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+def test_drop_zeroes_its_share_and_keeps_the_mean(share, dtype):
+    torch.manual_seed(0)
+    values = torch.ones(333, 1001, dtype=dtype, requires_grad=True)  # a number that is no multiple of 4
+    dropped = drop(values, share)
+    error = (share * (1 - share) / values.numel()) ** 0.5
+    assert abs((dropped == 0).double().mean() - share) < 5 * error + 1e-5
+    assert dropped.dtype == dtype and len(dropped.unique()) == 2
+    assert dropped.max().item() == pytest.approx(1 / (1 - share), rel=1e-2 if dtype == torch.bfloat16 else 1e-3)
+    dropped.sum().backward()
+    assert torch.equal(values.grad, dropped)  # what was dropped gets no gradient
+
+
+def test_drop_decides_for_each_value_by_itself_and_by_the_seed():
+    torch.manual_seed(0)
+    kept = drop(torch.ones(40_000, 4), 0.5) > 0
+    patterns = (kept * torch.tensor([1, 2, 4, 8])).sum(1).bincount(minlength=16)  # four neighbours share one random number
+    assert ((patterns - 2500).abs() < 5 * 2500**0.5).all()
+    torch.manual_seed(0)
+    assert torch.equal(drop(torch.ones(40_000, 4), 0.5) > 0, kept)
+    assert torch.equal(drop(torch.ones(3), 0.0), torch.ones(3)) and torch.equal(drop(torch.ones(3), 1.0), torch.zeros(3))
 
 
 # ------------------------------------------------------------------------------------ initial weights
