@@ -111,7 +111,6 @@ def fails(capsys, *arguments):
     """The one line on stderr of a command that ends with exit status 1."""
     capsys.readouterr()
     assert call(*arguments) == 1
-    said = capsys.readouterr().err
     said = capsys.readouterr().err.rstrip()
     (line,) = [line for line in said.splitlines() if line.startswith("error: ")]
     assert said.endswith(line)  # `datasets` may log before it what it could not read
