@@ -157,10 +157,11 @@ def train(model, dataset, collator, config, *, out=None, resume=False, evaluate=
 
     Args:
         model: called with a batch as keywords, it returns a mapping with `loss`, a mean over the labels that are not
-            -100: a `MaskedLanguageModel` or a transformers model.
+            -100: a `MaskedLanguageModel` or a transformers model. Of a batch without `labels` the loss must be a mean
+            over all pairs of neighbours, as a `LanguageModel`'s is.
         dataset: a sequence of examples, or an iterable that can be read again and again, such as the streaming
             datasets of `datasets`; its `set_epoch` is called if it has one.
-        collator: turns a list of examples into a dictionary of tensors with `labels`, such as `MaskingCollator`.
+        collator: turns a list of examples into a dictionary of tensors, such as `MaskingCollator`.
         config: a `TrainingConfig`.
         out: folder for `log.jsonl` and `checkpoints/`; None writes nothing.
         resume: go on from the last intact checkpoint in `out`, or from the start if there is none yet. On a CPU, with
@@ -265,7 +266,7 @@ class HeldOut:
         examples = sorted(examples, key=_length)
         self.name = name
         self.batches = [collator(examples[i : i + batch_size]) for i in range(0, len(examples), batch_size)]
-        self.count = sum(int((batch["labels"] != IGNORE).sum()) for batch in self.batches)
+        self.count = sum(_targets(batch) for batch in self.batches)
         if not self.count:
             raise ValueError(f"{len(examples)} held-out examples with {self.count} masked tokens; give more of them")
 
@@ -275,9 +276,9 @@ class HeldOut:
         with _modes_kept(model):
             model.eval()
             for batch in self.batches:
-                labels = (batch["labels"] != IGNORE).sum().item()
-                if labels:  # without any, the mean of a transformers model is NaN
-                    total += model(**{name: field.to(device) for name, field in batch.items()})["loss"].item() * labels
+                targets = _targets(batch)
+                if targets:  # without any, the mean of a transformers model is NaN
+                    total += model(**{name: field.to(device) for name, field in batch.items()})["loss"].item() * targets
         return {self.name: total / self.count}
 
 
@@ -360,17 +361,34 @@ def _own_rows(batch, accelerator):
 
     Every process collates the whole batch, which is cheap, so that masks do not depend on how many there are.
     """
-    tokens = int(batch["attention_mask"].sum()) if "attention_mask" in batch else batch["input_ids"].numel()
+    real = _real(batch)
+    tokens = batch["input_ids"].numel() if real is None else int(real.sum())
     processes, rank = accelerator.num_processes, accelerator.process_index
-    labels = (batch["labels"] != IGNORE).sum().item()
+    targets = _targets(batch)
     if processes > 1:
         batch = {name: rows[rank::processes] if rank < len(rows) else rows[:0] for name, rows in batch.items()}
-    own = (batch["labels"] != IGNORE).sum().item()
-    share = processes * own / max(1, labels)  # the processes' gradients are averaged
+    own = _targets(batch)
+    share = processes * own / max(1, targets)  # the processes' gradients are averaged
     if not own:  # a mean over nothing is NaN in transformers; a label whose loss counts 0 times is not
         batch = {name: rows.new_ones(1, *rows.shape[1:]) if not len(rows) else rows for name, rows in batch.items()}
-        batch["labels"] = batch["labels"].index_fill(1, torch.tensor([0]), 0)
+        if "labels" in batch:
+            batch["labels"] = batch["labels"].index_fill(1, torch.tensor([0]), 0)
     return {name: rows.to(accelerator.device, non_blocking=True) for name, rows in batch.items()}, share, tokens
+
+
+def _targets(batch):
+    """Over how many predictions the loss of a batch is a mean: its labels or, without any, its pairs of neighbours."""
+    if "labels" in batch:
+        return (batch["labels"] != IGNORE).sum().item()
+    real = _real(batch)
+    if real is None:
+        return batch["input_ids"][:, 1:].numel()
+    return (real[:, 1:].bool() & real[:, :-1].bool()).sum().item()
+
+
+def _real(batch):
+    """The mask of real tokens, under the name that the batch has for it; None if there is none."""
+    return batch.get("attention_mask", batch.get("mask"))
 
 
 def _sum(value, accelerator):

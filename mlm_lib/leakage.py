@@ -1,0 +1,183 @@
+"""Does an output see what it must predict? Two tests of a language model's honesty. Built in lesson 10.
+
+The first looks inside: it follows gradients from each output to each input. The second looks from outside, and needs
+a corpus whose author is known: no honest reader predicts the author's words better than the author could.
+"""
+
+import copy
+import inspect
+import math
+
+import torch
+import torch.nn as nn
+
+DIRECTIONS = ("forward", "backward")
+ROUNDING = 1e-13  # a share of the largest number that is taken for float64's rounding
+DRAWS = 4  # random inputs; a path that one of them happens to close is open for another
+
+
+def find_leaks(contextualizer, input_size, *, direction, length=8, seed=0):
+    """Which outputs of a contextualizer depend on inputs that a language model must not show them.
+
+    A forward output at t predicts the token at t + 1, so it may depend on inputs 0..t; a backward one predicts the
+    token at t − 1, and may depend on t..T−1. The test is made on a copy in float64 on the CPU, in training and in
+    evaluation mode, without padding; the module itself is not touched. What has no gradient (a rounded or a detached
+    value) is found by changing each input in turn. A weight of exactly 0 hides what stands behind it: test a trained
+    model, or a fresh one whose weights are not 0.
+
+    Args:
+        contextualizer: a module from (B, T, E), and a mask (B, T) bool if it takes a second argument, to (B, T, H), or
+            to a list of such layers. Where its attribute `bidirectional` is True, the first half of H is the forward
+            direction and the second the backward one; else all of H is the direction asked for. A batch-first
+            recurrent network of torch will do.
+        input_size: E.
+        direction: "forward" or "backward".
+        length: T of the random inputs.
+        seed: of the random inputs; the global random state is left as it was.
+
+    Returns:
+        (T, T) bool, [output, input], True where a forbidden input is seen.
+
+    Raises:
+        ValueError: an unknown direction, a length below 2, an output that is not (B, T, H).
+    """
+    return dependencies(contextualizer, input_size, direction=direction, length=length, seed=seed) & _forbidden(direction, length)
+
+
+def assert_no_leaks(contextualizer, input_size, *, length=8):
+    """Raises an AssertionError that names the first leak of a contextualizer; arguments as in `find_leaks`.
+
+    Both directions are tested where its attribute `bidirectional` is True, else the forward one.
+    """
+    for direction in DIRECTIONS[: 2 if _is_bidirectional(contextualizer) else 1]:
+        leaks = find_leaks(contextualizer, input_size, direction=direction, length=length)
+        if leaks.any():
+            output, seen = leaks.nonzero()[0].tolist()
+            target = output + 1 if direction == "forward" else output - 1
+            aim = "the end" if target in (-1, length) else f"the token at position {target}"
+            raise AssertionError(
+                f"{type(contextualizer).__name__} leaks: its {direction} output at position {output}, which predicts {aim}, "
+                f"depends on the input at position {seen} ({leaks.sum()} of {_forbidden(direction, length).sum()} forbidden "
+                f"pairs of output and input). A {direction} output may depend on positions "
+                f"{'up to' if direction == 'forward' else 'from'} its own only"
+            )
+
+
+def dependencies(contextualizer, input_size, *, direction, length=8, seed=0):
+    """Which inputs each output depends on, allowed or not: (T, T) bool, [output, input]. Arguments as in `find_leaks`."""
+    _forbidden(direction, length)
+    module = copy.deepcopy(contextualizer).double().cpu()
+    found = torch.zeros(length, length, dtype=torch.bool)
+    with torch.random.fork_rng(devices=[]), torch.enable_grad():
+        torch.manual_seed(seed)
+        inputs = torch.randn(DRAWS, length, input_size, dtype=torch.float64)
+        others = torch.randn(DRAWS, length, input_size, dtype=torch.float64)
+        for training in (False, True):
+            module.train(training)
+            found |= _by_gradient(module, inputs, direction)
+            found |= _by_change(module, inputs, others, direction)
+    return found
+
+
+def assert_above_floor(loss, floor, *, chance=1e-9):
+    """Raises an AssertionError if a forward or backward loss is lower than honest prediction allows.
+
+    Let a model and the author both give probabilities to a document, word by word in one direction. The ratio of the
+    two has mean 1 at most over the author's documents, so that by Markov's inequality it exceeds 1/c with a chance
+    below c. That holds for any model, however good, which fixes its prediction before it sees the word.
+
+    Args:
+        loss: the model's mean nats per predicted word over some documents, their ends included.
+        floor: of the same documents, `Grammar.floor(documents, objective="forward")` or `"backward"`. For masked
+            words there is no such bound: the posteriors of several blanks do not multiply to one probability.
+        chance: how unlikely the luck must be that is called cheating.
+
+    Raises:
+        AssertionError: the loss is too low; the message says by how much.
+        ValueError: a loss that is not finite, a chance outside 0..1.
+    """
+    if not math.isfinite(loss):
+        raise ValueError(f"loss={loss!r} is not a finite number of nats")
+    if not 0 < chance < 1:
+        raise ValueError(f"chance={chance!r} is not between 0 and 1")
+    gain = (floor.nats - loss) * floor.count  # the logarithm of the ratio
+    if gain > -math.log(chance):
+        raise AssertionError(
+            f"a loss of {loss:.4f} is below the floor of {floor.nats:.4f} nats, {gain:.0f} nats in total over {floor.count} words. "
+            f"An honest model is that lucky with a chance below exp(-{gain:.0f}): this one sees what it predicts"
+        )
+
+
+def _forbidden(direction, length):
+    """(T, T) bool, [output, input], True where a language model must not look."""
+    if direction not in DIRECTIONS:
+        raise ValueError(f"direction={direction!r}: choose forward or backward")
+    if type(length) is not int or length < 2:
+        raise ValueError(f"length={length!r}; two positions are the least that can show a leak")
+    after = torch.ones(length, length, dtype=torch.bool).triu(1)
+    return after if direction == "forward" else after.T
+
+
+def _by_gradient(module, inputs, direction):
+    inputs = inputs.clone().requires_grad_()
+    outputs = _outputs(module, inputs.clone(), direction)  # (B, T, H); a clone, which may be changed in place
+    found = []
+    for t in range(inputs.shape[1]):
+        # A random mixture of the H numbers: their plain sum is constant behind a layer norm.
+        mixture = (outputs[:, t] * torch.randn_like(outputs[:, t])).sum()
+        gradient = None
+        if mixture.requires_grad:
+            (gradient,) = torch.autograd.grad(mixture, inputs, retain_graph=True, allow_unused=True)
+        size = torch.zeros(inputs.shape[:2]) if gradient is None else gradient.abs().amax(-1)  # (B, T)
+        # Below the threshold lies the rounding of a Fourier transform, say, and no mask worth the name.
+        found.append((~size.isfinite() | (size > ROUNDING * size.amax())).any(0))
+    return torch.stack(found)
+
+
+@torch.no_grad()
+def _by_change(module, inputs, others, direction):
+    length = inputs.shape[1]
+    found = torch.zeros(length, length, dtype=torch.bool)
+    random, state = torch.get_rng_state(), copy.deepcopy(module.state_dict())
+
+    def run(x):
+        torch.set_rng_state(random)  # the same dropout each time
+        module.load_state_dict(state)  # and the same running statistics
+        return _outputs(module, x, direction)
+
+    before = run(inputs)
+    for seen in range(length):
+        changed = inputs.clone()
+        changed[:, seen] = others[:, seen]
+        difference = (run(changed) - before).abs().amax(-1)  # (B, T)
+        found[:, seen] = ~(difference <= 1e4 * ROUNDING * before.abs().amax()).all(0)  # not a number is a difference
+    return found
+
+
+def _outputs(module, inputs, direction):
+    """(B, T, H): the outputs of one direction."""
+    mask = torch.ones(inputs.shape[:2], dtype=torch.bool)
+    recurrent = isinstance(module, nn.RNNBase)
+    if recurrent and not module.batch_first:
+        raise ValueError(f"{type(module).__name__} reads (T, B, E); make it with batch_first=True")
+    outputs = module(inputs, mask) if not recurrent and _takes_mask(module) else module(inputs)
+    if isinstance(outputs, (tuple, list)):  # a recurrent network's states come second; of layers the last is the top
+        outputs = outputs[0] if recurrent else outputs[-1]
+    if not isinstance(outputs, torch.Tensor) or outputs.dim() != 3 or outputs.shape[:2] != inputs.shape[:2]:
+        shape = tuple(outputs.shape) if isinstance(outputs, torch.Tensor) else type(outputs).__name__
+        raise ValueError(f"{type(module).__name__} returned {shape}; for inputs {tuple(inputs.shape)} it must be (B, T, H)")
+    if _is_bidirectional(module):
+        if outputs.shape[-1] % 2:
+            raise ValueError(f"{type(module).__name__} is bidirectional, and its width of {outputs.shape[-1]} has no halves")
+        outputs = outputs.chunk(2, -1)[DIRECTIONS.index(direction)]
+    return outputs
+
+
+def _is_bidirectional(module):
+    return bool(getattr(module, "bidirectional", False))
+
+
+def _takes_mask(module):
+    kinds = [p.kind for p in inspect.signature(module.forward).parameters.values()]
+    by_position = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return sum(kind in by_position for kind in kinds) > 1 or inspect.Parameter.VAR_POSITIONAL in kinds
