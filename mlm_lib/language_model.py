@@ -270,7 +270,7 @@ class LanguageModelEmbedder(nn.Module):
                 "only if each direction is as wide as the embedder"
             )
         stacked = torch.stack([torch.cat([embeddings] * copies, -1), *layers], -1)  # (B, T, H, layers)
-        mixed = self.gamma * (stacked @ self.scalars.softmax(0))
+        mixed = (stacked * self.scalars.softmax(0)).sum(-1) * self.gamma
         return self.dropout(mixed.masked_fill(~mask[..., None], 0.0))
 
     def train(self, mode=True):
