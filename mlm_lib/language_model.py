@@ -251,8 +251,9 @@ class LanguageModelEmbedder(nn.Module):
         _check_share("dropout", dropout)
         self.embedder, self.contextualizer = language_model.embedder, language_model.contextualizer
         self.pad_token_id, self.trainable = language_model.pad_token_id, trainable
-        self.scalars = nn.Parameter(torch.zeros(language_model.num_layers()))
-        self.gamma = nn.Parameter(torch.ones(()))
+        like = next(language_model.parameters())
+        self.scalars = nn.Parameter(like.new_zeros(language_model.num_layers()))
+        self.gamma = nn.Parameter(like.new_ones(()))
         self.dropout = Dropout(dropout)
         self.output_size = self.contextualizer.output_size
         self.train(self.training)

@@ -138,6 +138,30 @@ def heatmaps(matrices, row_names, column_names, *, titles, xlabel, ylabel, color
     return panels[0][0]
 
 
+def leak_matrices(dependencies, leaks, *, titles):
+    """Which inputs each output depends on, for several models side by side; what it must not see is marked with a cross.
+
+    Args:
+        dependencies, leaks: lists of (T, T) bool, [output, input]; a leak is a dependence, too.
+        titles: one for each.
+    """
+    with plt.rc_context(STYLE):
+        size = (0.6 + 2.5 * len(titles), 3.2)
+        figure, panels = plt.subplots(1, len(titles), figsize=size, sharey=True, layout="constrained", squeeze=False)
+    for ax, depends, leak, title in zip(panels[0], dependencies, leaks, titles):
+        depends, leak = np.asarray(depends), np.asarray(leak)
+        for matrix, color in ((depends & ~leak, OURS), (leak, ALERT)):
+            for output, seen in zip(*matrix.nonzero()):
+                ax.add_patch(plt.Rectangle((seen - 0.45, output - 0.45), 0.9, 0.9, color=color, linewidth=0))
+        ax.plot(*leak.nonzero()[::-1], "x", color="white", markersize=5)
+        ax.set(xlim=(-0.5, len(leak) - 0.5), ylim=(len(leak) - 0.5, -0.5), aspect="equal", title=title)
+        ax.set_xticks(range(len(leak)))
+        ax.set_yticks(range(len(leak)))
+    panels[0][0].set_ylabel("output at position")
+    figure.supxlabel("input at position", fontsize=11)
+    return panels[0][0]
+
+
 def _reference_line(ax, value, name, *, vertical):
     (ax.axvline if vertical else ax.axhline)(value, color=CHANCE, linestyle="--", linewidth=1)
     look = dict(textcoords="offset points", color=CHANCE, fontsize=10)

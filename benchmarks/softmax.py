@@ -1,0 +1,79 @@
+"""The sampled softmax against the full one, and at small V against large: `python -m benchmarks.softmax`.
+
+Prints a Markdown table, and exits with 1 if a claim fails: that a sampled step at V = 1,000,000 costs about as much as at
+50,000, and a small part of a full one. A step is forward, backward and the optimizer's update.
+"""
+
+import statistics
+import sys
+import time
+
+import torch
+
+from benchmarks.model import peak_memory
+from benchmarks.turns import medians, versions
+from mlm_lib.losses import SampledSoftmaxLoss, SoftmaxLoss
+
+N, D, SAMPLES = 256, 128, 1000
+SMALL, LARGE = 50_000, 1_000_000
+GROWTH, GAIN = 1.5, 15  # a sampled step grows by this factor at most from SMALL to LARGE; a full one costs this many times more
+
+
+def main():
+    """Measure, print the table, and say which claims hold."""
+    torch.manual_seed(0)
+    small, large = sampled_step(SMALL), sampled_step(LARGE)
+    times = {(what, V): (ms, peak_memory(step) / 1e6) for what, V, step, ms in zip(
+        ("sampled", "sampled"), (SMALL, LARGE), (small, large), medians((small, large), warm_up=20, seconds=20.0)
+    )}  # fmt: skip
+    for V in (SMALL, LARGE):
+        step = full_step(V)
+        times["full", V] = full_time(step), peak_memory(step) / 1e6
+        del step
+    print(f"{versions()}; N = {N}, D = {D}, {SAMPLES:,} samples\n")
+    print("| softmax | V | one step | peak extra memory |\n|---|---:|---:|---:|")
+    for (what, V), (ms, megabytes) in times.items():
+        print(f"| {what} | {V:,} | {ms:,.1f} ms | {megabytes:,.1f} MB |")
+    growth, gain = times["sampled", LARGE][0] / times["sampled", SMALL][0], times["full", LARGE][0] / times["sampled", LARGE][0]
+    print(f"\n| claim | measured | bound |\n|---|---:|---:|\n| sampled, V = {LARGE:,} over V = {SMALL:,} | {growth:.2f} | at most {GROWTH} |")
+    print(f"| full over sampled, V = {LARGE:,} | {gain:.0f} | at least {GAIN} |")
+    if growth > GROWTH or gain < GAIN:
+        sys.exit(f"\na sampled step grew {growth:.2f} times (at most {GROWTH} claimed), and a full one costs {gain:.1f} (at least {GAIN}) times more")
+
+
+def sampled_step(V):
+    """A training step of the sampled softmax, with sparse gradients."""
+    loss = SampledSoftmaxLoss(V, D, SAMPLES, sparse=True)
+    return step_of(loss, torch.optim.SparseAdam(loss.parameters(), lr=1e-3))
+
+
+def full_step(V):
+    """A training step of the full softmax, with the fastest Adam that torch has."""
+    loss = SoftmaxLoss(V, D)
+    return step_of(loss, torch.optim.Adam(loss.parameters(), lr=1e-3, fused=True))
+
+
+def step_of(loss, optimizer):
+    embeddings, targets = torch.randn(N, D, requires_grad=True), torch.randint(loss.vocab_size, (N,))
+
+    def step():
+        loss(embeddings, targets).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        embeddings.grad = None
+
+    return step
+
+
+def full_time(step, *, warm_up=2, rounds=7):
+    """Median milliseconds of a step that is too slow, and too large, to take turns with others."""
+    times = []
+    for _ in range(warm_up + rounds):
+        start = time.perf_counter()
+        step()
+        times.append(time.perf_counter() - start)
+    return statistics.median(times[warm_up:]) * 1000
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,753 @@
+"""The detector of leaks: every cheat is named, no honest reader is, and none of them notices that it was tested."""
+
+import copy
+import math
+import random
+
+import numpy as np
+import pytest
+import torch
+import torch.nn as nn
+
+from mlm_lib.grammar import Floor, Grammar
+from mlm_lib.language_model import LanguageModel, LSTMContextualizer, TransformerContextualizer
+from mlm_lib.leakage import assert_above_floor, assert_no_leaks, dependencies, find_leaks
+from mlm_lib.losses import IGNORE
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+E, T = 6, 8
+DIRECTIONS = ("forward", "backward")
+each_direction = pytest.mark.parametrize("direction", DIRECTIONS)
+
+
+def forbidden(direction="forward", length=T):
+    """Where a language model must not look: [output, input]."""
+    return torch.tensor([[(s > t) if direction == "forward" else (s < t) for s in range(length)] for t in range(length)])
+
+
+def pairs(*some, length=T):
+    """A matrix that is True at these pairs of output and input."""
+    matrix = torch.zeros(length, length, dtype=torch.bool)
+    for output, seen in some:
+        matrix[output, seen] = True
+    return matrix
+
+
+def seeded(make, seed=0):
+    torch.manual_seed(seed)
+    return make()
+
+
+class Apply(nn.Module):
+    """A function of (B, T, E) as a module; `mode` is the only one in which it acts."""
+
+    def __init__(self, function, bidirectional=False, mode=None):
+        super().__init__()
+        self.function, self.bidirectional, self.mode = function, bidirectional, mode
+
+    def forward(self, inputs):
+        return inputs if self.mode not in (None, self.training) else self.function(inputs)
+
+
+class Convolution(nn.Module):
+    """A convolution over time with `before` pads on the left."""
+
+    def __init__(self, kernel, before):
+        super().__init__()
+        self.pads, self.convolution = (before, kernel - 1 - before), nn.Conv1d(E, E, kernel)
+
+    def forward(self, inputs):
+        return self.convolution(nn.functional.pad(inputs.mT, self.pads)).mT
+
+
+class Fourier(nn.Module):
+    """A long causal convolution by way of Fourier transforms, whose rounding reaches every position."""
+
+    def __init__(self, kernel):
+        super().__init__()
+        self.kernel = nn.Parameter(kernel)
+
+    def forward(self, inputs):
+        length = inputs.shape[1]
+        kernel = torch.fft.rfft(self.kernel[:length], 2 * length, dim=0)
+        return torch.fft.irfft(torch.fft.rfft(inputs, 2 * length, dim=1) * kernel, 2 * length, dim=1)[:, :length]
+
+
+class Attention(nn.Module):
+    """One head with an additive mask: `mask(T)` is (T, T), True where a query (row) may look."""
+
+    def __init__(self, mask, low=-1e4, turned=None):
+        super().__init__()
+        self.mask, self.low, self.turned, self.bidirectional = mask, low, turned, turned is not None
+        self.query, self.key, self.value = (nn.Linear(E, E) for _ in range(3))
+
+    def attend(self, inputs, mask):
+        scores = self.query(inputs) @ self.key(inputs).mT + self.low * (~mask(inputs.shape[1])).to(inputs)
+        return scores.softmax(-1) @ self.value(inputs)
+
+    def forward(self, inputs):
+        halves = [self.attend(inputs, mask) for mask in ([self.mask, self.turned] if self.bidirectional else [self.mask])]
+        return torch.cat(halves, -1)
+
+
+def until(offset=0):
+    """A causal mask that is off by `offset`."""
+    return lambda length: torch.ones(length, length).tril(offset).bool()
+
+
+def from_(offset=0):
+    return lambda length: torch.ones(length, length).triu(offset).bool()
+
+
+def everywhere(length):
+    return torch.ones(length, length).bool()
+
+
+# ------------------------------------------------------------------------------------ honest readers
+
+HONEST = {
+    "lstm": lambda: LSTMContextualizer(E, 4, 1, bidirectional=False),
+    "lstm, three layers": lambda: LSTMContextualizer(E, 3, 3, bidirectional=False, dropout=0.3),
+    "lstm, both": lambda: LSTMContextualizer(E, 4, 2, bidirectional=True),
+    "lstm, both, three layers": lambda: LSTMContextualizer(E, 5, 3, bidirectional=True, dropout=0.5),
+    "transformer": lambda: TransformerContextualizer(E, 1, 2, bidirectional=False),
+    "transformer, both": lambda: TransformerContextualizer(E, 2, 3, bidirectional=True),
+    "transformer, both, no dropout": lambda: TransformerContextualizer(E, 3, 1, bidirectional=True, dropout=0.0),
+    "torch's lstm of one layer": lambda: nn.LSTM(E, 4, bidirectional=True, batch_first=True),
+    "torch's gru of one direction": lambda: nn.GRU(E, 4, 3, batch_first=True, dropout=0.2),
+    "causal convolution": lambda: Convolution(3, 2),
+    "dilated convolutions": lambda: nn.Sequential(Convolution(2, 1), nn.GELU(), Convolution(4, 3)),
+    "attention with a mask of -1e4": lambda: Attention(until()),
+    "attention in both directions": lambda: Attention(until(), turned=from_()),
+    "strictly causal attention": lambda: Attention(lambda length: until(-1)(length) | torch.eye(length).bool()),
+    "fourier": lambda: Fourier(torch.randn(64, E)),
+    "identity": nn.Identity,
+    "position-wise": lambda: nn.Sequential(nn.Linear(E, 9), nn.LayerNorm(9), nn.Dropout(0.5), nn.GELU(), nn.Linear(9, E)),
+    "running mean": lambda: Apply(lambda x: x.cumsum(1) / torch.arange(1, x.shape[1] + 1)[:, None]),
+    "running maximum": lambda: Apply(lambda x: x.cummax(1).values),
+    "nothing seen": lambda: Apply(lambda x: torch.zeros_like(x)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("make", HONEST.values(), ids=HONEST)
+def test_an_honest_reader_has_no_leak(make):
+    module = seeded(make)
+    for direction in DIRECTIONS if getattr(module, "bidirectional", False) else ("forward",):
+        leaks = find_leaks(module, E, direction=direction)
+        assert leaks.shape == (T, T) and leaks.dtype == torch.bool and not leaks.any()
+    assert_no_leaks(module, E)
+
+
+@pytest.mark.parametrize("length", [2, 3, 13])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_honest_contextualizers_are_honest_at_any_length(length, seed):
+    for make in (LSTMContextualizer, TransformerContextualizer):
+        sizes = (E, E, 2) if make is LSTMContextualizer else (E, 2, 2)
+        module = seeded(lambda: make(*sizes, bidirectional=True), seed)
+        for direction in DIRECTIONS:
+            assert not find_leaks(module, E, direction=direction, length=length, seed=seed).any()
+        assert_no_leaks(module, E, length=length)
+
+
+@pytest.mark.parametrize("length", [8, 64])
+@pytest.mark.parametrize("first", [1.0, 1e-4, 0.0])
+def test_the_rounding_of_a_fourier_transform_is_no_leak(length, first):
+    # A weak first tap: where a position hardly sees itself, rounding is large beside what it sees, and still rounding.
+    for seed in range(3):
+        kernel = torch.randn(64, E, generator=torch.Generator().manual_seed(seed))
+        kernel[0] *= first
+        assert not find_leaks(Fourier(kernel), E, direction="forward", length=length).any()
+
+
+@pytest.mark.parametrize("function", [lambda x: x.mul_(2), lambda x: x.add_(1), lambda x: x.relu_(), lambda x: x.tanh_()])
+def test_an_honest_module_may_change_its_input_in_place(function):
+    assert not find_leaks(Apply(function), E, direction="forward").any()
+    assert torch.equal(find_leaks(Apply(lambda x: function(x) + peek(x)), E, direction="forward"), NEXT)
+
+
+class Counting(nn.Module):
+    """Honest, but no two calls agree: it counts them, and not in a buffer that is saved."""
+
+    def __init__(self):
+        super().__init__()
+        self.calls = 0
+
+    def forward(self, inputs):
+        self.calls += 1
+        return inputs * self.calls
+
+
+def test_an_honest_module_may_count_its_calls():
+    module = Counting()
+    assert not find_leaks(module, E, direction="forward").any() and module.calls == 0
+
+
+def test_a_backward_reader_is_honest_backward_and_cheats_forward():
+    lstm = seeded(lambda: nn.LSTM(E, 4, batch_first=True))
+    module = Apply(lambda x: x.flip(1))
+    backward = nn.Sequential(module, Top(lstm), module)
+    assert not find_leaks(backward, E, direction="backward").any()
+    assert torch.equal(find_leaks(backward, E, direction="forward"), forbidden())
+
+
+class Top(nn.Module):
+    def __init__(self, network):
+        super().__init__()
+        self.network = network
+
+    def forward(self, inputs):
+        return self.network(inputs)[0]
+
+
+@each_direction
+@pytest.mark.parametrize("layers", [1, 2])
+def test_an_honest_contextualizer_depends_on_all_that_it_may(direction, layers):
+    for module in (
+        seeded(lambda: TransformerContextualizer(E, layers, 2, bidirectional=True)),
+        seeded(lambda: LSTMContextualizer(E, 5, layers, bidirectional=True)),
+    ):
+        assert torch.equal(dependencies(module, E, direction=direction), ~forbidden(direction))
+
+
+def test_dependencies_of_simple_modules_are_exact():
+    assert torch.equal(dependencies(nn.Identity(), E, direction="forward"), torch.eye(T).bool())
+    assert not dependencies(Apply(torch.zeros_like), E, direction="forward").any()
+    near = torch.ones(T, T).bool().tril(1).triu(-1)
+    assert torch.equal(dependencies(seeded(lambda: Convolution(3, 1)), E, direction="forward"), near)
+    flipped = dependencies(Apply(lambda x: x.flip(1)), E, direction="backward", length=5)
+    assert torch.equal(flipped, torch.eye(5).flip(1).bool())
+
+
+# ------------------------------------------------------------------------------------ cheats
+
+
+class Stacked(nn.Module):
+    """The mistake: a bidirectional LSTM of two layers, whose second layer reads both directions of the first."""
+
+    bidirectional, num_layers = True, 2
+
+    def __init__(self, width=E, hidden=4):
+        super().__init__()
+        self.lstm = nn.LSTM(width, hidden, 2, bidirectional=True, batch_first=True)
+        self.output_size = 2 * hidden
+
+    def forward(self, embeddings, mask):
+        packed = nn.utils.rnn.pack_padded_sequence(embeddings, mask.sum(1), batch_first=True, enforce_sorted=False)
+        return nn.utils.rnn.pad_packed_sequence(self.lstm(packed)[0], batch_first=True, total_length=mask.shape[1])[0]
+
+
+class Swapped(LSTMContextualizer):
+    """Its halves stand in the wrong order."""
+
+    def forward(self, embeddings, mask, *, all_layers=False):
+        return torch.cat(super().forward(embeddings, mask).chunk(2, -1)[::-1], -1)
+
+
+class Layers(nn.Module):
+    """Returns a list of layers; the top one leaks."""
+
+    def __init__(self, bidirectional=False):
+        super().__init__()
+        self.bidirectional = bidirectional
+
+    def forward(self, inputs, mask):
+        assert mask.dtype == torch.bool and mask.shape == inputs.shape[:2] and mask.all()
+        return [inputs, inputs + inputs.roll(-1, 1)]
+
+
+class Unmasked(nn.Module):
+    """A transformer that was not told to be causal."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.TransformerEncoderLayer(E, 2, 12, batch_first=True)
+
+    def forward(self, inputs):
+        return self.layer(inputs)
+
+
+class AcrossTime(nn.Module):
+    """A normalisation or pooling over time."""
+
+    def __init__(self, module):
+        super().__init__()
+        self.module = module
+
+    def forward(self, inputs):
+        return self.module(inputs.mT).mT
+
+
+def peek(inputs, by=1):
+    """What stands `by` places further on, 0 where nothing does."""
+    return nn.functional.pad(inputs, (0, 0, 0, by))[:, by:]
+
+
+def one_pair(output, seen):
+    def cheat(inputs):
+        outputs = inputs.clone()
+        outputs[:, output] += inputs[:, seen]
+        return outputs
+
+    return cheat
+
+
+def only_one_feature(inputs):
+    outputs = inputs.clone()
+    outputs[..., 4] += peek(inputs)[..., 2]
+    return outputs
+
+
+NEXT = pairs(*((t, t + 1) for t in range(T - 1)))
+ALL = forbidden()
+CHEATS = {
+    "stacked bidirectional lstm": (Stacked, ALL),
+    "torch's own stacked bidirectional lstm": (lambda: nn.LSTM(E, 4, 2, bidirectional=True, batch_first=True), ALL),
+    "torch's own stacked bidirectional gru": (lambda: nn.GRU(E, 4, 3, bidirectional=True, batch_first=True), ALL),
+    "mask off by one": (lambda: Attention(until(1)), NEXT),
+    "mask off by one, both": (lambda: Attention(until(1), turned=from_()), NEXT),
+    "mask off by three": (lambda: Attention(until(3)), ALL & torch.ones(T, T).tril(3).bool()),
+    "unmasked attention": (lambda: Attention(everywhere), ALL),
+    "a mask that is not low enough": (lambda: Attention(until(), low=-9.0), ALL),
+    "unmasked transformer": (Unmasked, ALL),
+    "centred convolution": (lambda: Convolution(3, 1), NEXT),
+    "wide centred convolution": (lambda: Convolution(5, 2), ALL & torch.ones(T, T).tril(2).bool()),
+    "layer norm over time": (lambda: AcrossTime(nn.LayerNorm(T)), ALL),
+    "batch norm over time": (lambda: AcrossTime(nn.BatchNorm1d(E)), ALL),
+    "mean over time": (lambda: Apply(lambda x: x + x.mean(1, keepdim=True)), ALL),
+    "halves swapped": (lambda: Swapped(E, 4, 1, bidirectional=True), ALL),
+    "in training only": (lambda: Apply(lambda x: x + peek(x), mode=True), NEXT),
+    "in evaluation only": (lambda: Apply(lambda x: x + peek(x), mode=False), NEXT),
+    "detached": (lambda: Apply(lambda x: x + peek(x.detach())), NEXT),
+    "detached, in training only": (lambda: Apply(lambda x: x + peek(x.detach()), mode=True), NEXT),
+    "rounded": (lambda: Apply(lambda x: x + peek(x.round())), NEXT),
+    "the largest feature's number": (lambda: Apply(lambda x: x + peek(x.argmax(-1, keepdim=True).double())), NEXT),
+    "without gradients": (lambda: Apply(torch.no_grad()(lambda x: x + peek(x))), NEXT),
+    "its sum is constant": (lambda: nn.Sequential(Apply(peek), nn.LayerNorm(E)), NEXT),
+    "one feature": (lambda: Apply(only_one_feature), NEXT),
+    "one pair": (lambda: Apply(one_pair(0, T - 1)), pairs((0, T - 1))),
+    "one pair in the middle": (lambda: Apply(one_pair(3, 5)), pairs((3, 5))),
+    "a tiny share": (lambda: Apply(lambda x: x + 1e-8 * peek(x)), NEXT),
+    "times itself": (lambda: Apply(lambda x: x * peek(x)), NEXT),
+    "a list of layers": (Layers, pairs(*((t, t + 1) for t in range(T - 1)))),
+    "nan where the future is large": (lambda: Apply(lambda x: x + torch.where(peek(x) > -9, torch.nan, 0.0)), None),
+    "maximum over time": (lambda: Apply(lambda x: x + x.amax(1, keepdim=True)), None),
+    "index of the maximum over time": (lambda: Apply(lambda x: x + x.argmax(1, keepdim=True)), None),
+    "sorted over time": (lambda: Apply(lambda x: x.sort(1).values), None),
+}  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore:enable_nested_tensor")
+@pytest.mark.parametrize("make, expected", CHEATS.values(), ids=CHEATS)
+def test_a_cheat_is_found_where_it_looks(make, expected):
+    module = seeded(make)
+    leaks = find_leaks(module, E, direction="forward")
+    assert not (leaks & ~forbidden()).any()
+    if expected is None:
+        assert leaks.any()
+    else:
+        assert torch.equal(leaks, expected)
+    with pytest.raises(AssertionError) as error:
+        assert_no_leaks(module, E)
+    output, seen = leaks.nonzero()[0].tolist()
+    for words in (
+        f"{type(module).__name__} leaks", f"forward output at position {output},", f"predicts the token at position {output + 1},",
+        f"depends on the input at position {seen} ", f"({leaks.sum()} of 28 forbidden",
+    ):  # fmt: skip
+        assert words in str(error.value)
+
+
+BACKWARD_CHEATS = {
+    "mask off by one": (lambda: Attention(until(), turned=from_(-1)), NEXT.T),
+    "a forward mask for both": (lambda: Attention(until(), turned=until()), forbidden("backward")),
+    "unmasked": (lambda: Attention(until(), turned=everywhere), forbidden("backward")),
+    "halves that see one place too far": (
+        lambda: Apply(lambda x: torch.cat([x, x + x.roll(1, 1)], -1), bidirectional=True), NEXT.T,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("make, expected", BACKWARD_CHEATS.values(), ids=BACKWARD_CHEATS)
+def test_a_cheat_of_the_backward_half_is_found_and_named(make, expected):
+    module = seeded(make)
+    assert torch.equal(find_leaks(module, E, direction="backward"), expected)
+    assert not find_leaks(module, E, direction="forward").any()
+    output, seen = expected.nonzero()[0].tolist()
+    where = f"backward output at position {output}, which predicts the token at position {output - 1}, depends on the input at position {seen} "
+    with pytest.raises(AssertionError, match=f"{type(module).__name__} leaks.*{where}.*from its own"):
+        assert_no_leaks(module, E)
+
+
+@pytest.mark.parametrize("make", [Stacked, lambda: Swapped(E, 4, 1, bidirectional=True)], ids=["stacked", "swapped"])
+def test_both_halves_of_a_cheat_see_all(make):
+    module = seeded(make)
+    for direction in DIRECTIONS:
+        assert torch.equal(find_leaks(module, E, direction=direction), forbidden(direction))
+
+
+def test_of_a_list_of_layers_in_both_directions_the_top_is_tested():
+    leaks = find_leaks(Layers(bidirectional=True), E, direction="forward")
+    assert torch.equal(leaks, NEXT)
+
+
+class WithWeights(nn.Module):
+    """Returns (states, weights) as attention often does; the weights are causal, the states are not."""
+
+    def forward(self, inputs):
+        weights = (inputs @ inputs.mT).masked_fill(~until()(inputs.shape[1]), -torch.inf).softmax(-1)
+        return weights @ inputs + peek(inputs), weights
+
+
+def test_what_a_module_returns_besides_its_states_is_not_taken_for_them():
+    # Either the states are tested or the pair is refused; the weights, (B, T, T), must not stand in for them.
+    with pytest.raises((AssertionError, ValueError)):
+        assert_no_leaks(WithWeights(), E)
+
+
+@pytest.mark.parametrize("output, seen, length", [(3, 37, 40), (0, 29, 30)])
+def test_a_pair_far_apart_is_found_if_the_inputs_are_long_enough(output, seen, length):
+    module = Apply(one_pair(output, seen))
+    assert torch.equal(find_leaks(module, E, direction="forward", length=length), pairs((output, seen), length=length))
+    with pytest.raises(AssertionError, match=f"output at position {output}.*input at position {seen} "):
+        assert_no_leaks(module, E, length=length)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_leak_that_some_inputs_close_is_open_for_another(seed):
+    gate = Apply(lambda x: x + (peek(x) * (peek(x)[..., :1] > 0)))
+    assert torch.equal(find_leaks(gate, E, direction="forward", seed=seed), NEXT)
+
+
+def test_a_detached_leak_from_another_row_is_found():
+    leaks = find_leaks(Apply(lambda x: x + peek(x.roll(1, 0))), E, direction="forward")
+    assert torch.equal(leaks, NEXT)
+
+
+# ------------------------------------------------------------------------------------ nothing is touched
+
+
+class Mixed(nn.Module):
+    """Statistics, dropout, frozen weights and gradients, all of which a test could disturb."""
+
+    bidirectional = True
+
+    def __init__(self):
+        super().__init__()
+        self.inner, self.norm, self.dropout = LSTMContextualizer(E, 3, 2, bidirectional=True, dropout=0.5), nn.BatchNorm1d(E), nn.Dropout()
+        self.register_buffer("unsaved", torch.ones(3), persistent=False)
+
+    def forward(self, inputs, mask):
+        self.unsaved += 1
+        return self.dropout(self.inner(self.norm(inputs.mT).mT, mask))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.float64])
+def test_the_tested_module_is_left_as_it_was(dtype):
+    module = seeded(Mixed).to(dtype).train()
+    module.norm.eval()
+    for parameter in module.inner.forward_stack.parameters():
+        parameter.requires_grad_(False)
+    module.norm.weight.grad = torch.full_like(module.norm.weight, 7.0)
+    before, tensors = copy.deepcopy(module), {name: id(t) for name, t in module.state_dict(keep_vars=True).items()}
+    states = torch.get_rng_state(), random.getstate(), np.random.get_state()[1].tolist()
+    with pytest.raises(AssertionError):  # the batch norm tells
+        assert_no_leaks(module, E)
+    dependencies(module, E, direction="backward", length=3, seed=4)
+    assert torch.equal(torch.get_rng_state(), states[0])
+    assert (random.getstate(), np.random.get_state()[1].tolist()) == states[1:]
+    assert [m.training for m in module.modules()] == [m.training for m in before.modules()]
+    assert {name: id(t) for name, t in module.state_dict(keep_vars=True).items()} == tensors
+    assert torch.equal(module.unsaved, before.unsaved)
+    for (name, one), (_, other) in zip(module.state_dict().items(), before.state_dict().items(), strict=True):
+        assert torch.equal(one, other) and one.dtype == other.dtype and one.device == other.device, name
+    for (name, one), other in zip(module.named_parameters(), before.parameters(), strict=True):
+        assert one.requires_grad == other.requires_grad and (one.grad is None) == (name != "norm.weight")
+    assert torch.equal(module.norm.weight.grad, torch.full_like(module.norm.weight, 7.0))
+
+
+def test_no_other_devices_random_state_is_set(monkeypatch):
+    seeds = []
+    monkeypatch.setattr(torch.cuda, "manual_seed_all", seeds.append)
+    find_leaks(nn.Identity(), E, direction="forward")
+    assert seeds == []
+
+
+def test_the_random_state_is_restored_after_an_error():
+    before = torch.get_rng_state()
+    with pytest.raises(ValueError):
+        find_leaks(Apply(lambda x: x[:, 1:]), E, direction="forward")
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+class NoDoubleHere(nn.Module):
+    """Stands for a module on a device without float64, which must be left before the type is changed."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear, self.here = nn.Linear(E, E), True
+
+    def cpu(self):
+        self.here = False
+        return super().cpu()
+
+    def double(self):
+        assert not self.here, "this device has no float64"
+        return super().double()
+
+    def forward(self, inputs):
+        return self.linear(inputs)
+
+
+def test_a_module_on_a_device_without_float64_is_moved_first():
+    assert not find_leaks(NoDoubleHere(), E, direction="forward").any()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_modules_of_any_precision_are_tested_alike(dtype):
+    assert not find_leaks(seeded(HONEST["transformer, both"]).to(dtype), E, direction="backward").any()
+    assert torch.equal(find_leaks(seeded(Stacked).to(dtype), E, direction="forward"), ALL)
+
+
+@pytest.mark.parametrize("context", [torch.no_grad, torch.inference_mode, torch.enable_grad])
+def test_the_answer_does_not_depend_on_the_callers_gradient_mode(context):
+    honest, cheat = seeded(HONEST["transformer"]), seeded(lambda: Attention(until(1)))
+    tiny = nn.Sequential(nn.Linear(E, E), Apply(lambda x: x + 1e-11 * peek(x)))  # only a gradient shows it
+    with context():
+        assert not find_leaks(honest, E, direction="forward").any()
+        assert torch.equal(find_leaks(cheat, E, direction="forward"), NEXT)
+        assert torch.equal(find_leaks(tiny, E, direction="forward"), NEXT)
+
+
+def test_the_answer_is_the_same_each_time():
+    module = seeded(lambda: Apply(lambda x: x + x.amax(1, keepdim=True)))
+    first = find_leaks(module, E, direction="forward", seed=3)
+    torch.rand(5)
+    assert torch.equal(find_leaks(module, E, direction="forward", seed=3), first)
+
+
+# ------------------------------------------------------------------------------------ errors
+
+
+@pytest.mark.parametrize("call", [find_leaks, dependencies])
+@pytest.mark.parametrize("direction", ["both", "Forward", None, 0])
+def test_an_unknown_direction_is_an_error(call, direction):
+    with pytest.raises(ValueError, match=f"direction={direction!r}"):
+        call(nn.Identity(), E, direction=direction)
+
+
+@pytest.mark.parametrize("length", [1, 0, -2, 2.0, True, None])
+def test_a_length_that_can_show_no_leak_is_an_error(length):
+    for call in (lambda: dependencies(nn.Identity(), E, direction="forward", length=length), lambda: assert_no_leaks(nn.Identity(), E, length=length)):
+        with pytest.raises(ValueError, match=f"length={length!r}"):
+            call()
+
+
+@pytest.mark.parametrize(
+    "function, shape",
+    [
+        (lambda x: x[:, 1:], "(4, 7, 6)"),
+        (lambda x: x.sum(-1), "(4, 8)"),
+        (lambda x: x.transpose(0, 1), "(8, 4, 6)"),
+        (lambda x: x[..., None], "(4, 8, 6, 1)"),
+        (lambda x: {"states": x}, "dict"),
+        (lambda x: None, "NoneType"),
+    ],
+)
+def test_an_output_of_another_shape_is_an_error_with_the_shape(function, shape):
+    with pytest.raises(ValueError) as error:
+        assert_no_leaks(Apply(function), E)
+    assert "Apply returned" in str(error.value) and shape in str(error.value)
+
+
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
+def test_a_recurrent_network_that_is_not_batch_first_is_an_error(kind):
+    with pytest.raises(ValueError, match=f"{kind.__name__} .*batch_first=True"):
+        assert_no_leaks(kind(E, 4), E)
+
+
+def test_a_bidirectional_module_of_odd_width_is_an_error():
+    with pytest.raises(ValueError, match="Apply is bidirectional.* 5 "):
+        assert_no_leaks(Apply(lambda x: x[..., :5], bidirectional=True), E)
+
+
+# ------------------------------------------------------------------------------------ the floor: arithmetic
+
+
+@pytest.mark.parametrize("chance, count, nats", [(1e-9, 100, 2.5), (0.01, 7, 0.4), (0.5, 1, 1.0)])
+def test_the_threshold_is_the_logarithm_of_the_chance_over_the_count(chance, count, nats):
+    floor = Floor(nats, 0.1, count)
+    threshold = nats + math.log(chance) / count
+    assert_above_floor(threshold + 1e-9, floor, chance=chance)
+    with pytest.raises(AssertionError, match=f"{threshold - 1e-9:.4f}.*{nats:.4f}.*{count} words"):
+        assert_above_floor(threshold - 1e-9, floor, chance=chance)
+
+
+def test_an_even_odds_bet_by_hand():
+    # A coin was tossed 40 times; one who names 31 sides with certainty and 9 at even odds has a likelihood 2**31 times the coin's.
+    floor, loss = Floor(math.log(2), 0.0, 40), 9 * math.log(2) / 40
+    with pytest.raises(AssertionError, match="21 nats in total over 40 words"):
+        assert_above_floor(loss, floor)  # ln(2**31) = 21.5, and -ln(1e-9) = 20.7
+    assert_above_floor(10 * math.log(2) / 40 + 0.015, floor)
+
+
+@pytest.mark.parametrize("loss", [math.nan, math.inf, -math.inf])
+def test_a_loss_that_is_not_finite_is_refused(loss):
+    with pytest.raises(ValueError, match=f"loss={loss!r}"):
+        assert_above_floor(loss, Floor(1.0, 0.0, 10))
+
+
+@pytest.mark.parametrize("chance", [0, 1, 0.0, 1.0, -0.1, 2, math.nan])
+def test_a_chance_outside_0_to_1_is_refused(chance):
+    with pytest.raises(ValueError, match=f"chance={chance!r}"):
+        assert_above_floor(1.0, Floor(1.0, 0.0, 10), chance=chance)
+
+
+def test_a_loss_above_the_floor_passes_however_high():
+    for loss in (1.0, 1.1, 1e9):
+        assert_above_floor(loss, Floor(1.0, 0.0, 10**6))
+
+
+# ------------------------------------------------------------------------------------ the floor: models
+
+LETTERS = """
+[letters]
+[letters.latents]
+mood = { good = 2, bad = 1 }
+[letters.words]
+sound.good = { ba = 5, be = 3, bi = 2, bo = 1 }
+sound.bad = { bo = 6, bu = 3, ba = 1 }
+[letters.steps.first]
+sentences = ["{sound|mood} {sound|mood} {sound|mood}"]
+[letters.steps.second]
+probability = 0.5
+sentences = ["{sound|mood} {sound|mood}", "{sound|mood}"]
+"""
+# The same sounds, told by others: no hidden mood, other habits, other lengths.
+OTHERS = [
+    "[w]\n[w.words]\nsound = { ba = 1, be = 1, bi = 1, bo = 1, bu = 1 }\n"
+    '[w.steps.a]\nsentences = ["{sound} {sound} {sound}", "{sound} {sound} {sound} {sound}", "{sound} {sound} {sound} {sound} {sound}"]\n',
+    "[w]\n[w.words]\nsound = { ba = 9, bo = 1 }\n[w.steps.a]\n"
+    'sentences = ["{sound} {sound} {sound}"]\n[w.steps.b]\nprobability = 0.9\nsentences = ["{sound}", "{sound} {sound}", "bu"]\n',
+    LETTERS.replace("good = 2, bad = 1", "good = 1, bad = 9").replace("bu = 3", "bu = 1"),
+]
+
+
+def grammar_of(text, tmp_path):
+    (tmp_path / "grammar.toml").write_text(text)
+    return Grammar.load(tmp_path / "grammar.toml")
+
+
+@pytest.fixture(scope="module")
+def letters(tmp_path_factory):
+    return grammar_of(LETTERS, tmp_path_factory.mktemp("letters"))
+
+
+def as_batch(grammar, documents):
+    """Ids with a start and an end, padded on the right, and their mask."""
+    some = [[1, *(3 + grammar.vocabulary.index(word) for word in words), 2] for words in documents]
+    ids = nn.utils.rnn.pad_sequence([torch.tensor(row) for row in some], batch_first=True)
+    return ids, ids != 0
+
+
+WIDTH = 24
+READERS = {
+    "lstm": lambda: LSTMContextualizer(WIDTH, WIDTH, 1, bidirectional=True),
+    "transformer": lambda: TransformerContextualizer(WIDTH, 1, 2, bidirectional=True, dropout=0.0),
+    "stacked": lambda: Stacked(WIDTH, WIDTH),
+}
+
+
+@pytest.fixture(scope="module")
+def trained(letters):
+    """The held-out documents, and each reader's two losses on them after a short training."""
+    documents, held_out = letters.sample(3000, seed=1), letters.sample(400, seed=2)
+    ids, mask = as_batch(letters, documents)
+    found = {}
+    for name, make in READERS.items():
+        torch.manual_seed(0)
+        model = LanguageModel(3 + len(letters.vocabulary), nn.Embedding(3 + len(letters.vocabulary), WIDTH), make(), bidirectional=True)
+        optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+        for _ in range(150):
+            rows = torch.randint(len(ids), (64,))
+            optimizer.zero_grad()
+            model(ids[rows], mask[rows])["loss"].backward()
+            optimizer.step()
+        with torch.no_grad():
+            output = model.eval()(*as_batch(letters, held_out))
+        found[name] = {"model": model} | {d: output[f"{d}_loss"].item() for d in DIRECTIONS}
+        assert output["batch_weight"].item() == letters.floor(held_out, objective="forward").count
+    return held_out, found
+
+
+@each_direction
+def test_a_reader_that_peeks_falls_below_the_floor_and_is_flagged(letters, trained, direction):
+    held_out, found = trained
+    floor, loss = letters.floor(held_out, objective=direction), found["stacked"][direction]
+    assert loss < floor.nats / 2
+    with pytest.raises(AssertionError, match=f"{loss:.4f} is below the floor of {floor.nats:.4f}.*{floor.count} words.*sees what it predicts"):
+        assert_above_floor(loss, floor)
+
+
+@each_direction
+@pytest.mark.parametrize("name", ["lstm", "transformer"])
+def test_an_honest_reader_comes_near_the_floor_and_is_not_flagged(letters, trained, direction, name):
+    held_out, found = trained
+    floor, loss = letters.floor(held_out, objective=direction), found[name][direction]
+    assert floor.nats - 0.01 < loss < floor.nats + 0.15
+    assert_above_floor(loss, floor)
+
+
+@each_direction
+def test_the_author_herself_is_not_flagged(letters, direction):
+    documents = letters.sample(200, seed=3)
+    floor = letters.floor(documents, objective=direction)
+    loss = -sum(letters.log_prob(words) for words in documents) / sum(len(words) + 1 for words in documents)
+    assert loss == pytest.approx(floor.nats, rel=1e-12)
+    assert_above_floor(loss, floor, chance=0.999)
+
+
+def log_ratios(letters, tmp_path, documents):
+    """For each of several honest models, log(its probability / the author's) of each document."""
+    truth = torch.tensor([letters.log_prob(words) for words in documents], dtype=torch.float64)
+    grammars = [grammar_of(text, tmp_path) for text in OTHERS]
+    others = torch.tensor([[grammar.log_prob(words) for words in documents] for grammar in grammars], dtype=torch.float64)
+    mixed = torch.logsumexp(torch.stack([others[0], others[2], truth]), 0) - math.log(3)
+    return torch.cat([others, mixed[None]]) - truth
+
+
+def test_the_likelihood_ratio_of_an_honest_model_has_mean_1_at_most(letters, tmp_path):
+    documents = letters.sample(2000, seed=4)
+    for logs in log_ratios(letters, tmp_path, documents):
+        ratios = logs.exp()
+        error = ratios.std() / len(ratios) ** 0.5
+        assert 0 < ratios.mean() <= 1 + 4 * error and error < 0.1
+        for chance in (0.5, 0.2, 0.05, 0.01):  # Markov: a gain of 1/c has a chance of c at most
+            share = (ratios >= 1 / chance).double().mean()
+            assert share <= chance + 4 * (chance / len(ratios)) ** 0.5
+
+
+def test_over_every_document_the_ratios_mean_is_what_the_model_gives_to_them(letters, tmp_path):
+    # Exactly: the sum of p · q/p is q's share of what the author can say.
+    documents = [list(words) for words in sorted({tuple(words) for words in letters.sample(100_000, seed=5)})]
+    assert len(documents) > 1000
+    truth = torch.tensor([letters.log_prob(words) for words in documents], dtype=torch.float64).exp()
+    assert 0.999 < truth.sum() <= 1 + 1e-9
+    for logs in log_ratios(letters, tmp_path, documents):
+        assert 0.5 < (truth * logs.exp()).sum() <= 1 + 1e-9
+
+
+@each_direction
+@pytest.mark.parametrize("name, honest", [("lstm", True), ("transformer", True), ("stacked", False)])
+def test_a_trained_readers_ratio_has_mean_1_if_it_is_honest_and_far_more_if_not(letters, trained, direction, name, honest):
+    documents = letters.sample(2000, seed=6)
+    ids, mask = as_batch(letters, documents)
+    model = trained[1][name]["model"]
+    with torch.no_grad():
+        half = model.embed(ids, mask)["lm_embeddings"].chunk(2, -1)[DIRECTIONS.index(direction)]
+        logs = (half @ model.softmax.weight.T + model.softmax.bias).double().log_softmax(-1)
+    scored, targets = (slice(None, -1), slice(1, None))[:: 1 if direction == "forward" else -1]
+    labels = ids[:, targets].masked_fill(~(mask[:, 1:] & mask[:, :-1]), IGNORE)
+    nats = nn.functional.cross_entropy(logs[:, scored].mT, labels, reduction="none", ignore_index=IGNORE).sum(1)
+    ratios = (-nats - torch.tensor([letters.log_prob(words) for words in documents], dtype=torch.float64)).exp()
+    error = ratios.std() / len(ratios) ** 0.5
+    assert (ratios.mean() < 1 + 4 * error and error < 0.1) if honest else ratios.mean() > 10
