@@ -7,6 +7,7 @@ import torch.nn as nn
 import torch.nn.functional as F
 
 IGNORE = -100  # the label of a position that has none, as in PyTorch and transformers
+NO_LABEL_IS_IGNORED = torch.iinfo(torch.long).min  # by F.cross_entropy, which would pass over −100 in silence
 LOGITS_AT_ONCE = 2**25  # 128 MB of float32, where no gradient is wanted
 
 
@@ -85,7 +86,10 @@ class SoftmaxLoss(nn.Module):
         # Without gradients nothing is kept, so that rows can be taken a few at a time and (N, V) never stands in memory.
         rows = max(1, len(targets) if torch.is_grad_enabled() else LOGITS_AT_ONCE // self.vocab_size)
         parts = zip(embeddings.split(rows), targets.split(rows))
-        return sum(F.cross_entropy(_wide(F.linear(x, self.weight, self.bias)), t, reduction="sum") for x, t in parts)
+        return sum(
+            F.cross_entropy(_wide(F.linear(x, self.weight, self.bias)), t, reduction="sum", ignore_index=NO_LABEL_IS_IGNORED)
+            for x, t in parts
+        )
 
     def _check(self, embeddings, targets):
         if embeddings.dim() != 2 or embeddings.shape[1] != self.embedding_dim or embeddings.shape[:1] != targets.shape:
@@ -135,14 +139,9 @@ class SampledSoftmaxLoss(SoftmaxLoss):
                 "words; with all of them SoftmaxLoss is exact and cheaper"
             )
         self.num_samples, self.sparse = num_samples, sparse
-        order = rank = None
-        if frequency_order is not None:
-            order = torch.as_tensor(frequency_order)
-            if order.shape != (vocab_size,) or not torch.equal(order.sort().values, torch.arange(vocab_size)):
-                raise ValueError(f"frequency_order {tuple(order.shape)} must hold each id of 0..{vocab_size - 1} once")
-            rank = order.argsort()
+        order = None if frequency_order is None else _permutation(frequency_order, vocab_size)
         self.register_buffer("order", order, persistent=False)  # rank to id
-        self.register_buffer("rank", rank, persistent=False)  # id to rank
+        self.register_buffer("rank", None if order is None else order.argsort(), persistent=False)  # id to rank
 
     def forward(self, embeddings, targets):
         """The summed loss, sampled in training and full in evaluation; arguments and errors as in `SoftmaxLoss`."""
@@ -154,16 +153,18 @@ class SampledSoftmaxLoss(SoftmaxLoss):
         ranks, tries = log_uniform_sample(self.vocab_size, self.num_samples)
         ranks = ranks.to(targets.device)
         sampled = ranks if self.order is None else self.order[ranks]  # (S,)
-        target_ranks = targets if self.rank is None else self.rank[targets]
-        rows = sparse_rows if self.sparse else torch.Tensor.__getitem__
+        target_ranks = targets if self.rank is None else self.rank.index_select(0, targets)
         ids, N = torch.cat([targets, sampled]), len(targets)
-        weight, bias = rows(self.weight, ids), rows(self.bias, ids)  # (N + S, D), (N + S,)
+        weight, bias = self._rows(self.weight, ids), self._rows(self.bias, ids)  # (N + S, D), (N + S,)
         expected = log_expected_count(torch.cat([target_ranks, ranks]), self.vocab_size, tries)
         true = _wide((embeddings * weight[:N]).sum(-1) + bias[:N])  # (N,)
         rivals = _wide(F.linear(embeddings, weight[N:], bias[N:]))  # (N, S)
         true, rivals = true - expected[:N].to(true.dtype), rivals - expected[N:].to(true.dtype)
         rivals = rivals.masked_fill(sampled == targets[:, None], -torch.inf)  # accidental hits
         return F.cross_entropy(torch.cat([true[:, None], rivals], 1), torch.zeros_like(targets), reduction="sum")
+
+    def _rows(self, table, ids):
+        return sparse_rows(table, ids) if self.sparse else table.index_select(0, ids)
 
     def check_order(self, counts):
         """Whether the sampler fits a corpus: the mean surprise at the corpus's words of one who expects its samples.
@@ -176,16 +177,21 @@ class SampledSoftmaxLoss(SoftmaxLoss):
 
         Raises:
             ValueError: counts of another shape, all zero, or a surprise above ln V: this sampler is worse than a
-                uniform one, since the ids are not sorted by frequency.
+                uniform one, since the ids are not sorted by frequency, or since no word is much more frequent than others.
         """
         counts = _counts(counts, self.vocab_size)
-        ranks = torch.arange(self.vocab_size) if self.rank is None else self.rank.cpu()
-        nats = -(counts / counts.sum() * log_uniform(ranks, self.vocab_size).log()).sum().item()
-        if nats > math.log(self.vocab_size):
-            raise ValueError(
-                f"the sampler's surprise at these words is {nats:.2f} nats, more than ln V = {math.log(self.vocab_size):.2f}: "
-                "the ids are not sorted by frequency; pass frequency_order=frequency_order(counts)"
+        ranks = torch.arange(self.vocab_size, device="cpu") if self.rank is None else self.rank.cpu()
+        surprise = -log_uniform(ranks, self.vocab_size).log()
+        nats = (counts / counts.sum() * surprise).sum().item()
+        uniform = math.log(self.vocab_size)
+        if nats > uniform:
+            best = (counts.sort(descending=True).values / counts.sum() * surprise.sort().values).sum().item()
+            remedy = (
+                f"in the order of frequency it is {best:.2f}; pass frequency_order=frequency_order(counts)"
+                if best < uniform
+                else "these words are too evenly frequent for a log-uniform sampler; use SoftmaxLoss"
             )
+            raise ValueError(f"the sampler's surprise at these words is {nats:.2f} nats, more than ln V = {uniform:.2f}: {remedy}")
         return nats
 
     def extra_repr(self):
@@ -199,7 +205,7 @@ def frequency_order(counts):
     Raises:
         ValueError: counts that are not one number for each id, negative, or all zero.
     """
-    counts = torch.as_tensor(counts)
+    counts = torch.as_tensor(counts, device="cpu")
     return _counts(counts, counts.numel()).argsort(descending=True, stable=True)
 
 
@@ -211,9 +217,9 @@ def log_uniform(ranks, vocab_size):
 
 def log_uniform_sample(vocab_size, num_samples):
     """Draws log-uniform ranks until `num_samples` different ones are there: ((S,) ranks, how many draws that took)."""
-    drawn = torch.empty(0, dtype=torch.long)
+    drawn = torch.empty(0, dtype=torch.long, device="cpu")
     while True:
-        more = torch.rand(max(2 * num_samples, len(drawn)), dtype=torch.float64)
+        more = torch.rand(max(2 * num_samples, len(drawn)), dtype=torch.float64, device="cpu")
         more = ((more * math.log(vocab_size + 1)).exp().long() - 1).clamp_(0, vocab_size - 1)
         drawn = torch.cat([drawn, more])
         values, places = drawn.sort(stable=True)
@@ -236,7 +242,7 @@ class _SparseRows(torch.autograd.Function):
     def forward(ctx, table, ids):
         ctx.save_for_backward(ids)
         ctx.shape = table.shape
-        return table[ids]
+        return table.index_select(0, ids)  # unlike table[ids], no id of -1 means the last row
 
     @staticmethod
     def backward(ctx, gradient):
@@ -247,12 +253,25 @@ class _SparseRows(torch.autograd.Function):
 sparse_rows = _SparseRows.apply
 
 
+def _permutation(order, vocab_size):
+    """A copy of an order of all ids, checked."""
+    order = torch.as_tensor(order, device="cpu")
+    if order.dtype not in (torch.int64, torch.int32, torch.int16) or order.shape != (vocab_size,):
+        raise ValueError(f"frequency_order is {order.dtype}, {tuple(order.shape)}; it must be integers ({vocab_size},)")
+    order = order.long().clone()
+    times = torch.bincount(order.clamp(0, vocab_size - 1), minlength=vocab_size)
+    wrong = (order < 0) | (order >= vocab_size) | (times[order.clamp(0, vocab_size - 1)] > 1)
+    if wrong.any():
+        raise ValueError(f"frequency_order holds {order[wrong][0].item()}, outside 0..{vocab_size - 1} or twice; each id stands there once")
+    return order
+
+
 def _wide(logits):
     return logits.float() if logits.dtype.itemsize < 4 else logits
 
 
 def _counts(counts, vocab_size):
-    counts = torch.as_tensor(counts).double().cpu()
+    counts = torch.as_tensor(counts, device="cpu").double()
     if counts.shape != (vocab_size,) or not counts.isfinite().all() or (counts < 0).any() or not counts.sum():
         raise ValueError(f"counts {tuple(counts.shape)} must be one number of 0 or more for each of {vocab_size} ids, not all 0")
     return counts

@@ -175,7 +175,7 @@ def train(model, dataset, collator, config, *, out=None, resume=False, evaluate=
 
     Raises:
         TrainingStopped: a loss or gradient norm that is NaN or infinite; it names the step and the last checkpoint.
-        ValueError: an empty dataset, a model without a loss, checkpoints that belong to another run.
+        ValueError: an empty dataset, a model without a loss or with sparse gradients, checkpoints of another run.
         FileExistsError: `out` holds checkpoints and `resume` is False.
         OSError: a checkpoint could not be written; those before it are intact.
     """
@@ -208,6 +208,7 @@ def train(model, dataset, collator, config, *, out=None, resume=False, evaluate=
             with accelerator.autocast():
                 loss = _loss(prepared(**batch))
             accelerator.backward(loss * share)
+            _refuse_sparse_gradients(model)
             norm = torch.nn.utils.clip_grad_norm_(model.parameters(), config.max_grad_norm)
             value = _sum(loss.detach() * share, accelerator) / accelerator.num_processes
             if not (math.isfinite(value) and math.isfinite(norm.item())):
@@ -412,6 +413,12 @@ def _loss(output):
     if loss is None:
         raise ValueError(f"the model returned no loss, only {', '.join(output)}; it must return one when it is given labels")
     return loss
+
+
+def _refuse_sparse_gradients(model):
+    for name, parameter in model.named_parameters():
+        if parameter.grad is not None and parameter.grad.is_sparse:
+            raise ValueError(f"{name} has a sparse gradient, which AdamW cannot apply; make the model without sparse gradients, as with sparse_embeddings=False")
 
 
 @contextmanager
