@@ -418,7 +418,7 @@ def _loss(output):
 def _refuse_sparse_gradients(model):
     for name, parameter in model.named_parameters():
         if parameter.grad is not None and parameter.grad.is_sparse:
-            raise ValueError(f"{name} has a sparse gradient, which AdamW cannot apply; make the model without sparse gradients, as with sparse_embeddings=False")
+            raise ValueError(f"{name} has a sparse gradient, which AdamW cannot apply; make the model without, as by sparse_embeddings=False")
 
 
 @contextmanager

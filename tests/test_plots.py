@@ -65,3 +65,14 @@ def test_heatmaps_share_one_scale_from_0_to_1_and_mark_where_padding_begins():
     assert [panel.images[0].get_array().tolist() for panel in panels] == maps
     assert [panel.lines[0].get_xdata()[0] for panel in panels] == [0.5, 0.5]
     assert [panel.get_title(loc="left") or panel.get_title() for panel in panels] == ["one", "two"]
+
+
+def test_leak_matrices_draw_what_is_allowed_and_what_leaks_apart():
+    sees = [[True, True], [True, True]]
+    ax = plots.leak_matrices([sees, [[True, False], [False, False]]], [[[False, True], [False, False]], [[False] * 2] * 2], titles=["a", "b"])
+    first, second = ax.figure.axes
+    squares = [[(round(s.get_x() + 0.45), round(s.get_y() + 0.45), matplotlib.colors.to_hex(s.get_facecolor())) for s in panel.patches] for panel in (first, second)]
+    ours, alert = plots.OURS.lower(), plots.ALERT.lower()
+    assert squares == [[(0, 0, ours), (0, 1, ours), (1, 1, ours), (1, 0, alert)], [(0, 0, ours)]]
+    assert [panel.lines[0].get_xydata().tolist() for panel in (first, second)] == [[[1.0, 0.0]], []]
+    assert first.yaxis_inverted() and [panel.get_title(loc="left") or panel.get_title() for panel in (first, second)] == ["a", "b"]

@@ -26,6 +26,7 @@ from transformers import BertConfig, BertForMaskedLM, DataCollatorForLanguageMod
 
 from mlm_lib import training
 from mlm_lib.encoder import EncoderConfig
+from mlm_lib.language_model import LanguageModel, LSTMContextualizer
 from mlm_lib.masked_lm import MaskedLanguageModel
 from mlm_lib.masking import MaskingCollator
 from mlm_lib.pretrained import to_hf
@@ -51,6 +52,18 @@ def tiny_of_transformers(dropout=0.0):
     sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
     drops = {"hidden_dropout_prob": dropout, "attention_probs_dropout_prob": dropout}
     return BertForMaskedLM(BertConfig(vocab_size=len(VOCAB), max_position_embeddings=16, **sizes, **drops))
+
+
+def tiny_language_model(**options):
+    torch.manual_seed(0)
+    contextualizer = LSTMContextualizer(16, 16, 1, bidirectional=True)
+    return LanguageModel(len(VOCAB), nn.Embedding(len(VOCAB), 16), contextualizer, bidirectional=True, **options)
+
+
+def padded(rows):
+    """A batch without labels, as a language model wants it."""
+    ids = nn.utils.rnn.pad_sequence([torch.tensor(row) for row in rows], batch_first=True)
+    return {"input_ids": ids, "mask": ids != 0}
 
 
 def collator(seed=0, **options):
@@ -1110,6 +1123,7 @@ TOGETHER = {
     "ours": {"steps": 9, "batch_size": 4, "data": ROWS[:9]},  # the last batch of an epoch has one row
     "transformers": {"steps": 9, "batch_size": 4, "data": ROWS[:9]},
     "grouped": {"steps": 9, "batch_size": 8, "group_by_length": True, "evaluate_every": 4},
+    "language model": {"steps": 9, "batch_size": 4, "data": ROWS[:9], "evaluate_every": 4},
     "clock": {"steps": None, "seconds": 1.0},
 }
 
@@ -1119,10 +1133,12 @@ def train_together(root):
     torch.set_num_threads(1)
     rank = os.environ.get("RANK", "alone")
     for name, settings in TOGETHER.items():
-        model = tiny_of_transformers() if name == "transformers" else tiny(dropout=0.0)
-        evaluate = HeldOut(ROWS[-10:], collator(1))
+        makers = {"transformers": tiny_of_transformers, "language model": tiny_language_model}
+        model = makers[name]() if name in makers else tiny(dropout=0.0)
+        collate = padded if name == "language model" else None
+        evaluate = HeldOut(ROWS[-10:], collate or collator(1))
         try:
-            go(root / name, model=model, evaluate=evaluate, log_every=1, **settings)
+            go(root / name, model=model, collate=collate, evaluate=evaluate, log_every=1, **settings)
         except TrainingStopped as error:
             (root / f"{name}-{rank}.txt").write_text(str(error))
         torch.save(model.state_dict(), root / f"{name}-{rank}.pt")
@@ -1131,6 +1147,18 @@ def train_together(root):
         for number in steps:
             model, _ = go(out, steps=number, schedule="constant", warmup=0, resume=True)
         torch.save(model.state_dict(), root / f"dropout in {len(steps)}-{rank}.pt")
+
+
+def test_without_labels_the_tokens_and_the_held_out_mean_are_those_of_the_real_tokens():
+    model, history = go(model=tiny_language_model(), collate=padded, steps=1, batch_size=len(ROWS), evaluate=HeldOut(ROWS[:5], padded, batch_size=2))
+    assert history.tokens == sum(map(len, ROWS))
+    sums = [(len(row) - 1) * model(torch.tensor([row]))["loss"].item() for row in ROWS[:5]]
+    assert history.rows[-1]["held_out_loss"] == pytest.approx(sum(sums) / sum(len(row) - 1 for row in ROWS[:5]), rel=1e-5)
+
+
+def test_sparse_gradients_are_refused_by_name():
+    with pytest.raises(ValueError, match="softmax.*sparse_embeddings=False"):
+        go(model=tiny_language_model(num_samples=5, sparse_embeddings=True), collate=padded)
 
 
 @pytest.fixture(scope="module")
@@ -1146,7 +1174,7 @@ def load(path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["ours", "transformers", "grouped"])
+@pytest.mark.parametrize("name", ["ours", "transformers", "grouped", "language model"])
 def test_two_processes_train_as_one(together, name):
     one, two = together
     assert [path.read_text() for path in (*one.glob("*.txt"), *two.glob("*.txt")) if path.name.startswith(name)] == []
