@@ -136,7 +136,8 @@ def transformer_by_hand(stack, vectors):
                 query, key, value = (slice(part * size + head * D, part * size + (head + 1) * D) for part in range(3))
                 scores = [(made[t][query] @ made[s][key] / math.sqrt(D)).exp() for s in range(t + 1)]
                 heads.append(sum(score * made[s][value] for s, score in enumerate(scores)) / sum(scores))
-            x = norm_by_hand(block.attention_norm, x + block.attention.output.weight @ torch.cat(heads) + block.attention.output.bias)
+            x = x + block.attention.output.weight @ torch.cat(heads) + block.attention.output.bias
+            x = norm_by_hand(block.attention_norm, x)
             wide = block.expand.weight @ x + block.expand.bias
             wide = wide * (1 + torch.erf(wide / math.sqrt(2))) / 2
             out.append(norm_by_hand(block.feed_forward_norm, x + block.contract.weight @ wide + block.contract.bias))
@@ -149,8 +150,8 @@ def by_hand(model, ids, mask):
     """Losses and layers from the real tokens alone, row by row; the backward direction is the same code on a reversed row."""
     inner = model.contextualizer
     stacks = [inner.forward_stack] + ([inner.backward_stack] if inner.bidirectional else [])
-    one = inner.output_size // len(stacks)
-    layers = [[[torch.zeros(inner.output_size, dtype=torch.float64) for _ in row] for row in ids] for _ in range(inner.num_layers)]
+    one, nothing = inner.output_size // len(stacks), torch.zeros(inner.output_size, dtype=torch.float64)
+    layers = [[[nothing for _ in row] for row in ids] for _ in range(inner.num_layers)]
     losses = []
     for direction, stack in enumerate(stacks):
         nats = []
@@ -315,7 +316,8 @@ def test_no_target_is_a_pad_and_no_pad_is_scored(kind, side):
     model.softmax.register_forward_pre_hook(record)
     output = model(ids, mask)
     halves, per_row = output["lm_embeddings"].chunk(2, -1), [row[real] for row, real in zip(ids, mask)]
-    for (states, targets), half, scored, wanted in zip(asked, halves, (slice(None, -1), slice(1, None)), (slice(1, None), slice(None, -1))):
+    but_last, but_first = slice(None, -1), slice(1, None)
+    for (states, targets), half, scored, wanted in zip(asked, halves, (but_last, but_first), (but_first, but_last), strict=True):
         assert torch.equal(targets, torch.cat([row[wanted] for row in per_row]))
         assert torch.equal(states, torch.cat([row[real][scored] for row, real in zip(half, mask)]))
 
@@ -392,7 +394,7 @@ def test_rows_without_a_pair_give_losses_of_0_and_gradients_of_0(kind, bidirecti
     assert output["batch_weight"].item() == 0
     output["loss"].backward()
     assert all(p.grad is None or (p.grad == 0).all() for p in model.parameters())
-    assert model.contextualizer.forward_stack.get_parameter(next(iter(model.contextualizer.forward_stack.state_dict()))).grad is not None
+    assert all(p.grad is not None for p in model.contextualizer.parameters())
     assert output["lm_embeddings"].isfinite().all() and (output["lm_embeddings"][~mask] == 0).all()
     assert model.get_metrics() == {"perplexity": 0.0}
 
@@ -753,7 +755,7 @@ def mixture(embedder, model, ids, mask):
 @each_side
 def test_the_embedder_mixes_the_layers_with_learned_scalars(kind, bidirectional, side):
     model, (ids, mask) = build(kind, bidirectional=bidirectional), batch(side)
-    embedder = LanguageModelEmbedder(model).double()
+    embedder = LanguageModelEmbedder(model)
     assert embedder.scalars.tolist() == [0.0] * (LAYERS + 1) and embedder.gamma.item() == 1
     assert embedder.output_size == model.contextualizer.output_size == embedder(ids, mask).shape[-1]
     same(embedder(ids, mask), mixture(embedder, model, ids, mask), 1e-12)
@@ -769,7 +771,7 @@ def test_at_first_every_layer_weighs_the_same():
     model, (ids, mask) = build(bidirectional=False), batch()
     output = model.embed(ids, mask, all_layers=True)
     layers = [output["noncontextual_token_embeddings"], *output["lm_embeddings"]]
-    same(LanguageModelEmbedder(model).double()(ids, mask)[mask], (sum(layers) / 3)[mask])
+    same(LanguageModelEmbedder(model)(ids, mask)[mask], (sum(layers) / 3)[mask])
 
 
 @pytest.mark.parametrize("pad", [0, 4])
@@ -788,20 +790,25 @@ def test_the_embedder_finds_padding_as_the_language_model_does(pad):
 @pytest.mark.parametrize("trainable", [False, True])
 def test_gradients_reach_the_scalars_and_the_language_model_only_if_it_is_trainable(kind, trainable):
     model, (ids, mask) = build(kind), batch()
-    embedder = LanguageModelEmbedder(model, trainable=trainable).double().train()
+    embedder = LanguageModelEmbedder(model, trainable=trainable).train()
     embedder(ids, mask).square().sum().backward()
     assert (embedder.scalars.grad != 0).all() and embedder.gamma.grad != 0
     inner = [*model.embedder.parameters(), *model.contextualizer.parameters()]
     assert all((p.grad is not None and (p.grad != 0).any()) if trainable else p.grad is None for p in inner)
+    made = []
+    model.contextualizer.register_forward_hook(lambda module, inputs, output: made.append(output[-1].requires_grad))
+    embedder(ids, mask)
     with torch.no_grad():
         assert not embedder(ids, mask).requires_grad
+    assert made == [trainable, False]
 
 
 @pytest.mark.parametrize("trainable", [False, True])
 def test_a_frozen_language_model_stays_in_evaluation_mode(trainable):
     model, (ids, mask) = build("transformer", inner_dropout=0.5).train(), batch()
-    outer = nn.Sequential(LanguageModelEmbedder(model, trainable=trainable).double())
+    outer = nn.Sequential(LanguageModelEmbedder(model, trainable=trainable))
     embedder = outer[0]
+    assert model.contextualizer.training == trainable  # from the start
     for mode in (True, False, True):
         assert outer.train(mode) is outer and embedder.training == mode
         inner = [*model.contextualizer.modules(), *model.embedder.modules()]
@@ -809,8 +816,15 @@ def test_a_frozen_language_model_stays_in_evaluation_mode(trainable):
     assert torch.equal(embedder(ids, mask), embedder(ids, mask)) == (not trainable)
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_the_embedder_is_of_the_language_models_type(dtype):
+    model, (ids, mask) = build().to(dtype), batch()
+    embedder = LanguageModelEmbedder(model)
+    assert {parameter.dtype for parameter in embedder.parameters()} == {embedder(ids, mask).dtype} == {dtype}
+
+
 def test_the_embedders_own_dropout_acts_in_training_only():
-    embedder, (ids, mask) = LanguageModelEmbedder(build(), dropout=0.5).double(), batch()
+    embedder, (ids, mask) = LanguageModelEmbedder(build(), dropout=0.5), batch()
     assert not torch.equal(embedder.train()(ids, mask), embedder(ids, mask))
     assert torch.equal(embedder.eval()(ids, mask), embedder(ids, mask))
 
@@ -823,14 +837,14 @@ def test_a_direction_of_another_width_than_the_embedder_is_an_error_with_both_nu
     # The last two have layers that could be stacked: one direction as wide as two copies, two as wide as one.
     model = build(bidirectional=bidirectional, sizes={"width": width, "hidden": hidden})
     with pytest.raises(ValueError, match=rf"{width} wide .* {model.contextualizer.output_size}"):
-        LanguageModelEmbedder(model).double()(*batch())
+        LanguageModelEmbedder(model)(*batch())
 
 
 def test_the_embedder_needs_no_softmax_and_holds_none():
     model, (ids, mask) = build(), batch()
-    expected = LanguageModelEmbedder(model).double()(ids, mask)
+    expected = LanguageModelEmbedder(model)(ids, mask)
     model.delete_softmax()
-    embedder = LanguageModelEmbedder(model).double()
+    embedder = LanguageModelEmbedder(model)
     assert torch.equal(embedder(ids, mask), expected)
     assert not [name for name in LanguageModelEmbedder(build()).state_dict() if "softmax" in name]
 
@@ -888,7 +902,7 @@ def test_a_state_dictionary_a_copy_and_a_pickle_give_the_same_model(kind, num_sa
 
 @each_kind
 def test_a_pickled_embedder_is_the_same_and_still_frozen(kind):
-    embedder, (ids, mask) = LanguageModelEmbedder(build(kind)).double(), batch()
+    embedder, (ids, mask) = LanguageModelEmbedder(build(kind)), batch()
     for other in (copy.deepcopy(embedder), pickle.loads(pickle.dumps(embedder))):
         assert torch.equal(other(ids, mask), embedder(ids, mask))
         assert not other.train().contextualizer.training
@@ -929,7 +943,7 @@ def test_a_model_in_half_precision_gives_a_finite_float32_loss(kind, dtype):
     model, (ids, mask) = build(kind).to(dtype), batch("left")
     output = model(ids, mask)
     assert output["loss"].dtype == torch.float32 and output["loss"].isfinite()
-    assert output["lm_embeddings"].dtype == dtype and LanguageModelEmbedder(model).to(dtype)(ids, mask).dtype == dtype
+    assert output["lm_embeddings"].dtype == dtype and LanguageModelEmbedder(model)(ids, mask).dtype == dtype
 
 
 # ------------------------------------------------------------------------------------ training
@@ -969,7 +983,8 @@ def test_it_learns_from_batches_without_labels(kind, options):
 def test_a_resumed_run_goes_on_to_the_bit(kind, options, tmp_path):
     def go(steps, out=None, resume=False):
         model = fresh(kind, **options)
-        return model, train(model, DATA, collate_words, settings(steps=steps, schedule="constant", warmup=2), out=out, resume=resume)
+        config = settings(steps=steps, schedule="constant", warmup=2)
+        return model, train(model, DATA, collate_words, config, out=out, resume=resume)
 
     whole, history = go(12)
     go(7, tmp_path)

@@ -126,8 +126,8 @@ HONEST = {
     "position-wise": lambda: nn.Sequential(nn.Linear(E, 9), nn.LayerNorm(9), nn.Dropout(0.5), nn.GELU(), nn.Linear(9, E)),
     "running mean": lambda: Apply(lambda x: x.cumsum(1) / torch.arange(1, x.shape[1] + 1)[:, None]),
     "running maximum": lambda: Apply(lambda x: x.cummax(1).values),
-    "nothing seen": lambda: Apply(lambda x: torch.zeros_like(x)),
-}  # fmt: skip
+    "nothing seen": lambda: Apply(torch.zeros_like),
+}
 
 
 @pytest.mark.parametrize("make", HONEST.values(), ids=HONEST)
@@ -324,6 +324,10 @@ CHEATS = {
     "the largest feature's number": (lambda: Apply(lambda x: x + peek(x.argmax(-1, keepdim=True).double())), NEXT),
     "without gradients": (lambda: Apply(torch.no_grad()(lambda x: x + peek(x))), NEXT),
     "its sum is constant": (lambda: nn.Sequential(Apply(peek), nn.LayerNorm(E)), NEXT),
+    "its sum is constant and its share tiny": (
+        lambda: Apply(lambda x: torch.cat([nn.functional.layer_norm(x + 1e-11 * peek(x), (E,)), x], -1)), NEXT,
+    ),
+    "a gradient that is not a number": (lambda: Apply(lambda x: x + (peek(x) - peek(x).detach()).abs().sqrt()), ALL),
     "one feature": (lambda: Apply(only_one_feature), NEXT),
     "one pair": (lambda: Apply(one_pair(0, T - 1)), pairs((0, T - 1))),
     "one pair in the middle": (lambda: Apply(one_pair(3, 5)), pairs((3, 5))),
@@ -351,7 +355,7 @@ def test_a_cheat_is_found_where_it_looks(make, expected):
         assert_no_leaks(module, E)
     output, seen = leaks.nonzero()[0].tolist()
     for words in (
-        f"{type(module).__name__} leaks", f"forward output at position {output},", f"predicts the token at position {output + 1},",
+        f"{type(module).__name__} leaks", f"forward output at position {output},", f"the token at position {output + 1},",
         f"depends on the input at position {seen} ", f"({leaks.sum()} of 28 forbidden",
     ):  # fmt: skip
         assert words in str(error.value)
@@ -373,7 +377,7 @@ def test_a_cheat_of_the_backward_half_is_found_and_named(make, expected):
     assert torch.equal(find_leaks(module, E, direction="backward"), expected)
     assert not find_leaks(module, E, direction="forward").any()
     output, seen = expected.nonzero()[0].tolist()
-    where = f"backward output at position {output}, which predicts the token at position {output - 1}, depends on the input at position {seen} "
+    where = f"backward output at position {output}, .*token at position {output - 1}, .*input at position {seen} "
     with pytest.raises(AssertionError, match=f"{type(module).__name__} leaks.*{where}.*from its own"):
         assert_no_leaks(module, E)
 
@@ -413,9 +417,10 @@ def test_a_pair_far_apart_is_found_if_the_inputs_are_long_enough(output, seen, l
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_a_leak_that_some_inputs_close_is_open_for_another(seed):
-    gate = Apply(lambda x: x + (peek(x) * (peek(x)[..., :1] > 0)))
-    assert torch.equal(find_leaks(gate, E, direction="forward", seed=seed), NEXT)
+@pytest.mark.parametrize("share", [1.0, 1e-11])
+def test_a_leak_that_some_inputs_close_is_open_for_another(seed, share):
+    leaks = find_leaks(Apply(lambda x: x + share * peek(x) * (peek(x)[..., :1] > 0)), E, direction="forward", seed=seed)
+    assert leaks.sum() > 4 and not (leaks & ~NEXT).any()
 
 
 def test_a_detached_leak_from_another_row_is_found():
@@ -433,7 +438,8 @@ class Mixed(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.inner, self.norm, self.dropout = LSTMContextualizer(E, 3, 2, bidirectional=True, dropout=0.5), nn.BatchNorm1d(E), nn.Dropout()
+        self.inner = LSTMContextualizer(E, 3, 2, bidirectional=True, dropout=0.5)
+        self.norm, self.dropout = nn.BatchNorm1d(E), nn.Dropout()
         self.register_buffer("unsaved", torch.ones(3), persistent=False)
 
     def forward(self, inputs, mask):
@@ -518,11 +524,13 @@ def test_the_answer_does_not_depend_on_the_callers_gradient_mode(context):
         assert torch.equal(find_leaks(tiny, E, direction="forward"), NEXT)
 
 
-def test_the_answer_is_the_same_each_time():
+def test_the_answer_is_the_same_each_time_and_the_inputs_are_the_seeds():
     module = seeded(lambda: Apply(lambda x: x + x.amax(1, keepdim=True)))
     first = find_leaks(module, E, direction="forward", seed=3)
     torch.rand(5)
     assert torch.equal(find_leaks(module, E, direction="forward", seed=3), first)
+    rare = Apply(lambda x: x + (peek(x)[..., :1] > 1.5))
+    assert len({str(find_leaks(rare, E, direction="forward", seed=seed).tolist()) for seed in range(5)}) > 1
 
 
 # ------------------------------------------------------------------------------------ errors
@@ -537,9 +545,10 @@ def test_an_unknown_direction_is_an_error(call, direction):
 
 @pytest.mark.parametrize("length", [1, 0, -2, 2.0, True, None])
 def test_a_length_that_can_show_no_leak_is_an_error(length):
-    for call in (lambda: dependencies(nn.Identity(), E, direction="forward", length=length), lambda: assert_no_leaks(nn.Identity(), E, length=length)):
-        with pytest.raises(ValueError, match=f"length={length!r}"):
-            call()
+    with pytest.raises(ValueError, match=f"length={length!r}"):
+        dependencies(nn.Identity(), E, direction="forward", length=length)
+    with pytest.raises(ValueError, match=f"length={length!r}"):
+        assert_no_leaks(nn.Identity(), E, length=length)
 
 
 @pytest.mark.parametrize(
@@ -583,7 +592,7 @@ def test_the_threshold_is_the_logarithm_of_the_chance_over_the_count(chance, cou
 
 
 def test_an_even_odds_bet_by_hand():
-    # A coin was tossed 40 times; one who names 31 sides with certainty and 9 at even odds has a likelihood 2**31 times the coin's.
+    # Of 40 tosses of a coin one reader names 31 with certainty and 9 at even odds: a likelihood 2**31 times the coin's.
     floor, loss = Floor(math.log(2), 0.0, 40), 9 * math.log(2) / 40
     with pytest.raises(AssertionError, match="21 nats in total over 40 words"):
         assert_above_floor(loss, floor)  # ln(2**31) = 21.5, and -ln(1e-9) = 20.7
@@ -624,10 +633,11 @@ sentences = ["{sound|mood} {sound|mood}", "{sound|mood}"]
 """
 # The same sounds, told by others: no hidden mood, other habits, other lengths.
 OTHERS = [
-    "[w]\n[w.words]\nsound = { ba = 1, be = 1, bi = 1, bo = 1, bu = 1 }\n"
-    '[w.steps.a]\nsentences = ["{sound} {sound} {sound}", "{sound} {sound} {sound} {sound}", "{sound} {sound} {sound} {sound} {sound}"]\n',
+    "[w]\n[w.words]\nsound = { ba = 1, be = 1, bi = 1, bo = 1, bu = 1 }\n[w.steps.a]\n"
+    'sentences = ["{sound} {sound} {sound}", "{sound} {sound} {sound} {sound}", "{sound} {sound} {sound} {sound} {sound}"]\n',
     "[w]\n[w.words]\nsound = { ba = 9, bo = 1 }\n[w.steps.a]\n"
-    'sentences = ["{sound} {sound} {sound}"]\n[w.steps.b]\nprobability = 0.9\nsentences = ["{sound}", "{sound} {sound}", "bu"]\n',
+    'sentences = ["{sound} {sound} {sound}"]\n[w.steps.b]\nprobability = 0.9\n'
+    'sentences = ["{sound}", "{sound} {sound}", "bu"]\n',
     LETTERS.replace("good = 2, bad = 1", "good = 1, bad = 9").replace("bu = 3", "bu = 1"),
 ]
 
@@ -665,7 +675,8 @@ def trained(letters):
     found = {}
     for name, make in READERS.items():
         torch.manual_seed(0)
-        model = LanguageModel(3 + len(letters.vocabulary), nn.Embedding(3 + len(letters.vocabulary), WIDTH), make(), bidirectional=True)
+        size = 3 + len(letters.vocabulary)
+        model = LanguageModel(size, nn.Embedding(size, WIDTH), make(), bidirectional=True)
         optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
         for _ in range(150):
             rows = torch.randint(len(ids), (64,))
@@ -684,7 +695,8 @@ def test_a_reader_that_peeks_falls_below_the_floor_and_is_flagged(letters, train
     held_out, found = trained
     floor, loss = letters.floor(held_out, objective=direction), found["stacked"][direction]
     assert loss < floor.nats / 2
-    with pytest.raises(AssertionError, match=f"{loss:.4f} is below the floor of {floor.nats:.4f}.*{floor.count} words.*sees what it predicts"):
+    numbers = f"{loss:.4f} is below the floor of {floor.nats:.4f}.*{floor.count} words"
+    with pytest.raises(AssertionError, match=f"{numbers}.*sees what it predicts"):
         assert_above_floor(loss, floor)
 
 
