@@ -93,6 +93,8 @@ class TransformerContextualizer(Contextualizer):
     """
 
     def __init__(self, hidden_size, num_layers, num_heads, *, bidirectional, dropout=0.1):
+        _check_sizes(hidden_size=hidden_size, num_layers=num_layers, num_heads=num_heads)
+        _check_share("dropout", dropout)
         config = EncoderConfig(1, hidden_size, num_layers, num_heads, 4 * hidden_size, dropout=dropout)
         super().__init__(lambda: _TransformerStack(config), num_layers, hidden_size, bidirectional)
 
@@ -199,8 +201,9 @@ class LanguageModel(nn.Module):
             noncontextual_token_embeddings: (B, T, E), the embedder's.
             mask: (B, T) bool.
         """
-        if input_ids.dim() != 2 or not input_ids.numel():
-            raise ValueError(f"input_ids must be (B, T), at least one token; got {tuple(input_ids.shape)}")
+        if input_ids.dtype not in (torch.int64, torch.int32) or input_ids.dim() != 2 or not input_ids.numel():
+            kind = f"{input_ids.dtype}, {tuple(input_ids.shape)}"
+            raise ValueError(f"input_ids must be integers (B, T), of 64 or 32 bits, at least one token; got {kind}")
         if input_ids.device.type == "cpu" and not 0 <= int(input_ids.min()) <= int(input_ids.max()) < self.vocab_size:
             wrong = input_ids[(input_ids < 0) | (input_ids >= self.vocab_size)][0].item()
             raise ValueError(f"input_ids holds {wrong}, which is outside the vocabulary, 0..{self.vocab_size - 1}")
@@ -234,7 +237,8 @@ class LanguageModelEmbedder(nn.Module):
     """A language model's layers, mixed with learned scalars, as the embedder of another model (Peters et al. 2018, eq. 1).
 
     γ · Σ softmax(s)_k · layer_k, over the noncontextual layer (once for each direction) and the contextual ones. At
-    first all weigh the same and γ is 1. The language model's softmax is not part of it.
+    first all weigh the same and γ is 1. Embedder and contextualizer are the language model's own, its softmax is not
+    part of it.
 
     Args:
         language_model: a `LanguageModel`, trained or not.
@@ -264,8 +268,8 @@ class LanguageModelEmbedder(nn.Module):
         with torch.set_grad_enabled(self.trainable and torch.is_grad_enabled()):
             embeddings = self.embedder(input_ids)  # (B, T, E)
             layers = self.contextualizer(embeddings, mask, all_layers=True)
-        copies = self.output_size // embeddings.shape[-1]
-        if copies * embeddings.shape[-1] != self.output_size or copies > 2:
+        copies = 2 if self.contextualizer.bidirectional else 1
+        if copies * embeddings.shape[-1] != self.output_size:
             raise ValueError(
                 f"the embedder is {embeddings.shape[-1]} wide and the contextualizer {self.output_size}; layers can be mixed "
                 "only if each direction is as wide as the embedder"

@@ -20,14 +20,14 @@ def find_leaks(contextualizer, input_size, *, direction, length=8, seed=0):
     """Which outputs of a contextualizer depend on inputs that a language model must not show them.
 
     A forward output at t predicts the token at t + 1, so it may depend on inputs 0..t; a backward one predicts the
-    token at t − 1, and may depend on t..T−1. The test is made on a copy in float64 on the CPU, in training and in
+    token at t − 1, and may depend on t..T−1. The test is made on copies in float64 on the CPU, in training and in
     evaluation mode, without padding; the module itself is not touched. What has no gradient (a rounded or a detached
-    value) is found by changing each input in turn. A weight of exactly 0 hides what stands behind it: test a trained
-    model, or a fresh one whose weights are not 0.
+    value) is found by changing each input in turn. Two things stay hidden: what stands behind a weight of exactly 0, so
+    test a trained model, or a fresh one whose weights are not 0; and the mere length of the row.
 
     Args:
         contextualizer: a module from (B, T, E), and a mask (B, T) bool if it takes a second argument, to (B, T, H), or
-            to a list of such layers. Where its attribute `bidirectional` is True, the first half of H is the forward
+            to a list of such layers, the top last, or to a tuple that begins with it. Where its attribute `bidirectional` is True, the first half of H is the forward
             direction and the second the backward one; else all of H is the direction asked for. A batch-first
             recurrent network of torch will do.
         input_size: E.
@@ -54,29 +54,28 @@ def assert_no_leaks(contextualizer, input_size, *, length=8):
         if leaks.any():
             output, seen = leaks.nonzero()[0].tolist()
             target = output + 1 if direction == "forward" else output - 1
-            aim = "the end" if target in (-1, length) else f"the token at position {target}"
             raise AssertionError(
-                f"{type(contextualizer).__name__} leaks: its {direction} output at position {output}, which predicts {aim}, "
-                f"depends on the input at position {seen} ({leaks.sum()} of {_forbidden(direction, length).sum()} forbidden "
-                f"pairs of output and input). A {direction} output may depend on positions "
-                f"{'up to' if direction == 'forward' else 'from'} its own only"
+                f"{type(contextualizer).__name__} leaks: its {direction} output at position {output}, which predicts the token "
+                f"at position {target}, depends on the input at position {seen} ({leaks.sum()} of "
+                f"{_forbidden(direction, length).sum()} forbidden pairs of output and input). A {direction} output may depend "
+                f"on positions {'up to' if direction == 'forward' else 'from'} its own only"
             )
 
 
 def dependencies(contextualizer, input_size, *, direction, length=8, seed=0):
     """Which inputs each output depends on, allowed or not: (T, T) bool, [output, input]. Arguments as in `find_leaks`."""
     _forbidden(direction, length)
-    module = copy.deepcopy(contextualizer).double().cpu()
-    found = torch.zeros(length, length, dtype=torch.bool)
-    with torch.random.fork_rng(devices=[]), torch.enable_grad():
-        torch.manual_seed(seed)
+    with torch.random.fork_rng(devices=[]), torch.inference_mode(False), torch.enable_grad():
+        torch.default_generator.manual_seed(seed)  # torch.manual_seed would seed other devices, too
+        module = copy.deepcopy(contextualizer).cpu().double()
+        found = torch.zeros(length, length, dtype=torch.bool)
         inputs = torch.randn(DRAWS, length, input_size, dtype=torch.float64)
         others = torch.randn(DRAWS, length, input_size, dtype=torch.float64)
         for training in (False, True):
             module.train(training)
             found |= _by_gradient(module, inputs, direction)
             found |= _by_change(module, inputs, others, direction)
-    return found
+        return found
 
 
 def assert_above_floor(loss, floor, *, chance=1e-9):
@@ -84,20 +83,22 @@ def assert_above_floor(loss, floor, *, chance=1e-9):
 
     Let a model and the author both give probabilities to a document, word by word in one direction. The ratio of the
     two has mean 1 at most over the author's documents, so that by Markov's inequality it exceeds 1/c with a chance
-    below c. That holds for any model, however good, which fixes its prediction before it sees the word.
+    below c. That holds for any model, however good, which fixes its prediction before it sees the word, if neither its
+    training nor its selection has used these documents.
 
     Args:
-        loss: the model's mean nats per predicted word over some documents, their ends included.
+        loss: the model's mean nats per predicted word over some documents, their ends included, by the full softmax.
         floor: of the same documents, `Grammar.floor(documents, objective="forward")` or `"backward"`. For masked
             words there is no such bound: the posteriors of several blanks do not multiply to one probability.
         chance: how unlikely the luck must be that is called cheating.
 
     Raises:
         AssertionError: the loss is too low; the message says by how much.
-        ValueError: a loss that is not finite, a chance outside 0..1.
+        ValueError: a loss or a floor that is not finite, a chance outside 0..1.
     """
-    if not math.isfinite(loss):
-        raise ValueError(f"loss={loss!r} is not a finite number of nats")
+    for name, nats in (("loss", loss), ("floor", floor.nats)):
+        if not math.isfinite(nats):
+            raise ValueError(f"{name}={nats!r} is not a finite number of nats")
     if not 0 < chance < 1:
         raise ValueError(f"chance={chance!r} is not between 0 and 1")
     gain = (floor.nats - loss) * floor.count  # the logarithm of the ratio
@@ -120,30 +121,29 @@ def _forbidden(direction, length):
 
 def _by_gradient(module, inputs, direction):
     inputs = inputs.clone().requires_grad_()
-    outputs = _outputs(module, inputs.clone(), direction)  # (B, T, H); a clone, which may be changed in place
-    found = []
+    outputs = _outputs(module, inputs, direction)  # (B, T, H)
+    sizes = []
     for t in range(inputs.shape[1]):
         # A random mixture of the H numbers: their plain sum is constant behind a layer norm.
         mixture = (outputs[:, t] * torch.randn_like(outputs[:, t])).sum()
         gradient = None
         if mixture.requires_grad:
             (gradient,) = torch.autograd.grad(mixture, inputs, retain_graph=True, allow_unused=True)
-        size = torch.zeros(inputs.shape[:2]) if gradient is None else gradient.abs().amax(-1)  # (B, T)
-        # Below the threshold lies the rounding of a Fourier transform, say, and no mask worth the name.
-        found.append((~size.isfinite() | (size > ROUNDING * size.amax())).any(0))
-    return torch.stack(found)
+        sizes.append((torch.zeros_like(inputs) if gradient is None else gradient).abs().amax(-1))  # (B, T)
+    sizes = torch.stack(sizes)  # (T, B, T), [output, draw, input]
+    # Below the threshold lies the rounding of a Fourier transform, say, and no mask worth the name.
+    return (~sizes.isfinite() | (sizes > ROUNDING * sizes.amax())).any(1)
 
 
 @torch.no_grad()
 def _by_change(module, inputs, others, direction):
     length = inputs.shape[1]
     found = torch.zeros(length, length, dtype=torch.bool)
-    random, state = torch.get_rng_state(), copy.deepcopy(module.state_dict())
+    random = torch.get_rng_state()
 
     def run(x):
-        torch.set_rng_state(random)  # the same dropout each time
-        module.load_state_dict(state)  # and the same running statistics
-        return _outputs(module, x, direction)
+        torch.set_rng_state(random)  # the same dropout each time, and a copy, for what the module may keep from a call
+        return _outputs(copy.deepcopy(module), x, direction)
 
     before = run(inputs)
     for seen in range(length):
@@ -160,9 +160,11 @@ def _outputs(module, inputs, direction):
     recurrent = isinstance(module, nn.RNNBase)
     if recurrent and not module.batch_first:
         raise ValueError(f"{type(module).__name__} reads (T, B, E); make it with batch_first=True")
+    inputs = inputs.clone()  # which the module may change in place
     outputs = module(inputs, mask) if not recurrent and _takes_mask(module) else module(inputs)
-    if isinstance(outputs, (tuple, list)):  # a recurrent network's states come second; of layers the last is the top
-        outputs = outputs[0] if recurrent else outputs[-1]
+    if isinstance(outputs, (tuple, list)):  # of layers the last is the top; states or weights come second
+        layers = all(isinstance(layer, torch.Tensor) and layer.shape == outputs[0].shape for layer in outputs)
+        outputs = outputs[-1 if layers else 0]
     if not isinstance(outputs, torch.Tensor) or outputs.dim() != 3 or outputs.shape[:2] != inputs.shape[:2]:
         shape = tuple(outputs.shape) if isinstance(outputs, torch.Tensor) else type(outputs).__name__
         raise ValueError(f"{type(module).__name__} returned {shape}; for inputs {tuple(inputs.shape)} it must be (B, T, H)")
