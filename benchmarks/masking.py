@@ -27,17 +27,23 @@ def main():
     random.seed(0)
     torch.manual_seed(0)
     print(f"{versions()}\n")
-    print("| what | batch | transformers ms | ours ms | ratio | at least |\n|---|---|---:|---:|---:|---:|")
+    print(
+        "| what | batch | transformers ms | ours ms | ratio | at least |\n|---|---|---:|---:|---:|---:|"
+    )
     tokenizer = WordPieceTokenizer.train(load_corpus("reviews"), 4000)
     short = []
     for size, length in SHAPES:
         batch, sides = jobs(tokenizer, size, length)
         for what, theirs, ours, claim in sides:
-            their, our = medians((theirs, ours), prepare=lambda: (batch.clone(),), calls=2, warm_up=5)
+            their, our = medians(
+                (theirs, ours), prepare=lambda: (batch.clone(),), calls=2, warm_up=5
+            )
             row = f"| {what} | {size} × {length} | {their:.2f} | {our:.2f} | {their / our:.1f} | {claim} |"
             print(row.replace("nan", "–"), flush=True)
             if their / our < claim:
-                short.append(f"{what}, {size} × {length}: {their / our:.2f} times as fast, and we claim {claim}")
+                short.append(
+                    f"{what}, {size} × {length}: {their / our:.2f} times as fast, and we claim {claim}"
+                )
     if short:
         sys.exit("\n" + "\n".join(short))
 
@@ -49,7 +55,9 @@ def jobs(tokenizer, size, length):
         documents(size, length), truncation=True, max_length=length, padding="max_length", return_tensors="pt",
         return_special_tokens_mask=True, return_offsets_mapping=True,
     )  # fmt: skip
-    batch, special, offsets = (encoded[name] for name in ("input_ids", "special_tokens_mask", "offset_mapping"))
+    batch, special, offsets = (
+        encoded[name] for name in ("input_ids", "special_tokens_mask", "offset_mapping")
+    )
     examples = [
         {"input_ids": ids[:used].tolist(), "attention_mask": [1] * used}
         for ids, used in zip(batch, encoded["attention_mask"].sum(1).tolist())
@@ -63,7 +71,9 @@ def jobs(tokenizer, size, length):
 
     def our_words(ids, **options):
         word_ids = (~ours.continues[ids]).cumsum(1)
-        return mask_tokens(ids, special_tokens_mask=special, word_ids=word_ids, **ids_only, **options)
+        return mask_tokens(
+            ids, special_tokens_mask=special, word_ids=word_ids, **ids_only, **options
+        )
 
     return batch, [
         (

@@ -29,10 +29,15 @@ def main():
     """Measure every row, print the table, and say which claims hold."""
     torch.manual_seed(0)
     print(f"{versions()}\n")
-    print("| what | precision | transformers | ours | ratio | at least |\n|---|---|---:|---:|---:|---:|")
+    print(
+        "| what | precision | transformers | ours | ratio | at least |\n|---|---|---:|---:|---:|---:|"
+    )
     short = []
     for what, precision, their, our, unit, claim in rows():
-        print(f"| {what} | {precision} | {their:.1f} {unit} | {our:.1f} {unit} | {their / our:.2f} | {claim} |", flush=True)
+        print(
+            f"| {what} | {precision} | {their:.1f} {unit} | {our:.1f} {unit} | {their / our:.2f} | {claim} |",
+            flush=True,
+        )
         if their / our < claim:
             short.append(f"{what}, {precision}: a ratio of {their / our:.3f}, and we claim {claim}")
     if short:
@@ -43,17 +48,39 @@ def rows():
     """(what, precision, theirs, ours, unit, claim) of each row, as it is measured."""
     for vocab_size, claim in STEP_CLAIMS.items():
         for precision in precisions():
-            yield f"training step, V = {vocab_size:,}", precision, *training_step(vocab_size, precision), "ms", claim
-    yield f"head's peak extra memory, {MEMORY_BATCH} × {LENGTH}, V = 30,522", "fp32", *head_memory(30522), "MB", MEMORY_CLAIM
+            yield (
+                f"training step, V = {vocab_size:,}",
+                precision,
+                *training_step(vocab_size, precision),
+                "ms",
+                claim,
+            )
+    yield (
+        f"head's peak extra memory, {MEMORY_BATCH} × {LENGTH}, V = 30,522",
+        "fp32",
+        *head_memory(30522),
+        "MB",
+        MEMORY_CLAIM,
+    )
     for precision in precisions():
         yield "encoder, inference", precision, *inference(precision, padded=False), "ms", 1.0
-        yield "encoder, inference, a third padding", precision, *inference(precision, padded=True), "ms", 1.0
+        yield (
+            "encoder, inference, a third padding",
+            precision,
+            *inference(precision, padded=True),
+            "ms",
+            1.0,
+        )
 
 
 def precisions():
     """fp32, and bf16 where the processor computes in it."""
     able = torch.cpu.get_capabilities()
-    return ["fp32", "bf16"] if able.get("avx512_bf16") or able.get("amx_bf16") or able.get("bf16") else ["fp32"]
+    return (
+        ["fp32", "bf16"]
+        if able.get("avx512_bf16") or able.get("amx_bf16") or able.get("bf16")
+        else ["fp32"]
+    )
 
 
 def precision_context(precision):
@@ -123,7 +150,9 @@ def head_memory(vocab_size):
     """Megabytes that the head adds at its peak, through loss and backward, over what was there before."""
     theirs, ours, _, _ = both(vocab_size)
     hidden = torch.randn(MEMORY_BATCH, LENGTH, WIDTH, requires_grad=True)
-    labels = torch.where(torch.rand(hidden.shape[:2]) < RATE, torch.randint(5, vocab_size, hidden.shape[:2]), IGNORE)
+    labels = torch.where(
+        torch.rand(hidden.shape[:2]) < RATE, torch.randint(5, vocab_size, hidden.shape[:2]), IGNORE
+    )
 
     def their_head():
         logits = theirs.cls(hidden)
@@ -144,7 +173,9 @@ def peak_memory(run):
         file = Path(folder, "trace.json")
         recorded.export_chrome_trace(str(file))
         events = json.loads(file.read_text(encoding="utf-8"))["traceEvents"]
-    changes = sorted((event["ts"], event["args"]["Bytes"]) for event in events if event["name"] == "[memory]")
+    changes = sorted(
+        (event["ts"], event["args"]["Bytes"]) for event in events if event["name"] == "[memory]"
+    )
     peak = now = 0
     for _, change in changes:
         now += change

@@ -16,7 +16,10 @@ from mlm_lib.losses import SampledSoftmaxLoss, SoftmaxLoss
 
 N, D, SAMPLES = 256, 128, 1000
 SMALL, LARGE = 50_000, 1_000_000
-GROWTH, GAIN = 1.5, 15  # a sampled step grows by this factor at most from SMALL to LARGE; a full one costs this many times more
+GROWTH, GAIN = (
+    1.5,
+    15,
+)  # a sampled step grows by this factor at most from SMALL to LARGE; a full one costs this many times more
 
 
 def main():
@@ -58,7 +61,10 @@ def full_step(V):
 
 
 def step_of(loss, optimizer):
-    embeddings, targets = torch.randn(N, D, requires_grad=True), torch.randint(loss.vocab_size, (N,))
+    embeddings, targets = (
+        torch.randn(N, D, requires_grad=True),
+        torch.randint(loss.vocab_size, (N,)),
+    )
 
     def step():
         loss(embeddings, targets).backward()

@@ -12,8 +12,15 @@ import tempfile
 import time
 
 import torch
-from transformers import BertConfig, BertForMaskedLM, DataCollatorForLanguageModeling
-from transformers import PrinterCallback, Trainer, TrainerCallback, TrainingArguments
+from transformers import (
+    BertConfig,
+    BertForMaskedLM,
+    DataCollatorForLanguageModeling,
+    PrinterCallback,
+    Trainer,
+    TrainerCallback,
+    TrainingArguments,
+)
 
 from benchmarks.turns import versions
 from mlm_lib.corpus import load_corpus, pack_blocks
@@ -24,16 +31,27 @@ from mlm_lib.wordpiece import WordPieceTokenizer
 
 VOCAB_SIZE, LENGTH, BATCH, RATE = 30522, 128, 16, 5e-4
 WIDTH, LAYERS, HEADS = 256, 4, 4
-STEPS, WARM_UP, ROUNDS = 12, 3, 3  # steps of a turn, of which the first ones are not counted, and turns of each side
+STEPS, WARM_UP, ROUNDS = (
+    12,
+    3,
+    3,
+)  # steps of a turn, of which the first ones are not counted, and turns of each side
 
 
 def main():
     """Time both sides in every precision, print the tables, and say which claims hold."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seconds", type=float, default=60, help="training time of each side for the second table; 0 leaves it out")
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        default=60,
+        help="training time of each side for the second table; 0 leaves it out",
+    )
     args = parser.parse_args()
     tokenizer, blocks, held_out = data()
-    print(f"{versions()}\n\n| precision (transformers, ours) | transformers tokens/s | ours tokens/s | ratio | at least |\n|---|---:|---:|---:|---:|")
+    print(
+        f"{versions()}\n\n| precision (transformers, ours) | transformers tokens/s | ours tokens/s | ratio | at least |\n|---|---:|---:|---:|---:|"
+    )
     short = []
     for theirs, ours, what, claim in rows():
         their, our = [], []
@@ -46,11 +64,19 @@ def main():
             short.append(f"{what}: {our / their:.2f} times as fast, and we claim {claim}")
     if args.seconds:
         evaluate = HeldOut(held_out, MaskingCollator(tokenizer, seed=1))
-        print(f"\n| default settings, {args.seconds:.0f} s each | tokens seen | held-out loss |\n|---|---:|---:|")
+        print(
+            f"\n| default settings, {args.seconds:.0f} s each | tokens seen | held-out loss |\n|---|---:|---:|"
+        )
         model, times = their_steps(tokenizer, blocks, "default", seconds=args.seconds)
-        print(f"| transformers | {len(times) * BATCH * LENGTH:,} | {evaluate(from_hf(model))['held_out_loss']:.2f} |", flush=True)
+        print(
+            f"| transformers | {len(times) * BATCH * LENGTH:,} | {evaluate(from_hf(model))['held_out_loss']:.2f} |",
+            flush=True,
+        )
         model, times = our_steps(tokenizer, blocks, "auto", seconds=args.seconds)
-        print(f"| ours | {len(times) * BATCH * LENGTH:,} | {evaluate(model)['held_out_loss']:.2f} |", flush=True)
+        print(
+            f"| ours | {len(times) * BATCH * LENGTH:,} | {evaluate(model)['held_out_loss']:.2f} |",
+            flush=True,
+        )
     if short:
         sys.exit("\n" + "\n".join(short))
 
@@ -58,7 +84,12 @@ def main():
 def rows():
     """(their precision, ours, name, claimed ratio)."""
     bf16 = native_bf16()
-    yield "default", "auto", f"default settings (fp32, {'bf16' if bf16 else 'fp32'})", 6.0 if bf16 else 2.5
+    yield (
+        "default",
+        "auto",
+        f"default settings (fp32, {'bf16' if bf16 else 'fp32'})",
+        6.0 if bf16 else 2.5,
+    )
     yield "fp32", "fp32", "fp32, fp32", 2.5
     if bf16:
         yield "bf16", "bf16", "bf16, bf16", 4.0
@@ -68,14 +99,18 @@ def data():
     """A tokenizer of VOCAB_SIZE tokens, and blocks of LENGTH tokens to train on and to hold out."""
     texts = load_corpus("docs")
     tokenizer = WordPieceTokenizer.train(texts, VOCAB_SIZE, min_frequency=1)
-    for number in range(VOCAB_SIZE - len(tokenizer)):  # the prose has fewer pieces than BERT's vocabulary
+    for number in range(
+        VOCAB_SIZE - len(tokenizer)
+    ):  # the prose has fewer pieces than BERT's vocabulary
         tokenizer.vocab[f"[unused{number}]"] = len(tokenizer.vocab)
     tokenizer = WordPieceTokenizer(tokenizer.vocab)
     fast = tokenizer.to_hf()
 
     def blocks(some):
         encoded = fast(some, add_special_tokens=False)["input_ids"]
-        packed = pack_blocks(encoded, LENGTH, cls_id=tokenizer.cls_token_id, sep_id=tokenizer.sep_token_id).tolist()
+        packed = pack_blocks(
+            encoded, LENGTH, cls_id=tokenizer.cls_token_id, sep_id=tokenizer.sep_token_id
+        ).tolist()
         return [row for row in packed if tokenizer.pad_token_id not in row]
 
     return tokenizer, blocks(texts), blocks(load_corpus("docs", "validation")[:1000])
@@ -118,7 +153,13 @@ def their_steps(tokenizer, blocks, precision, *, steps=10**6, seconds=None):
         )  # fmt: skip
         rows = [{"input_ids": row, "attention_mask": [1] * len(row)} for row in blocks]
         collator = DataCollatorForLanguageModeling(tokenizer.to_hf())
-        trainer = Trainer(model=model, args=arguments, data_collator=collator, train_dataset=rows, callbacks=[clock])
+        trainer = Trainer(
+            model=model,
+            args=arguments,
+            data_collator=collator,
+            train_dataset=rows,
+            callbacks=[clock],
+        )
         trainer.remove_callback(PrinterCallback)
         trainer.train()
     return model, clock.times if seconds else clock.times[WARM_UP:]

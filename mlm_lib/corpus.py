@@ -38,7 +38,17 @@ DOCS_PACKAGES = (
     "huggingface_hub", "accelerate", "IPython", "fsspec", "PIL", "fontTools", "jinja2", "tornado",
 )  # fmt: skip
 # Tests say little in prose; vendored copies, and the model folders of transformers, say one thing many times.
-_SKIPPED = {"test", "tests", "testing", "_vendor", "models", "idlelib", "lib2to3", "site-packages", "turtledemo"}
+_SKIPPED = {
+    "test",
+    "tests",
+    "testing",
+    "_vendor",
+    "models",
+    "idlelib",
+    "lib2to3",
+    "site-packages",
+    "turtledemo",
+}
 
 
 def load_corpus(source, split="train", *, seed=0):
@@ -64,7 +74,9 @@ def load_corpus(source, split="train", *, seed=0):
     if not isinstance(seed, Integral):  # anything else may split differently in each process
         raise ValueError(f"seed is {seed!r}; a whole number is needed")
     seed = int(seed)
-    name = "" if isinstance(source, os.PathLike) else source  # Path("docs") is the folder, "docs" the corpus
+    name = (
+        "" if isinstance(source, os.PathLike) else source
+    )  # Path("docs") is the folder, "docs" the corpus
     source = os.fspath(source)
     if name.startswith("hub:"):
         return _from_hub(name, split, seed)
@@ -94,7 +106,9 @@ def pack_blocks(encoded, block_size, *, cls_id, sep_id):
         ValueError: block_size below 3, or too few ids for one block.
     """
     if block_size < 3:
-        raise ValueError(f"block_size is {block_size}; it must hold [CLS], [SEP] and at least one token, so 3 or more")
+        raise ValueError(
+            f"block_size is {block_size}; it must hold [CLS], [SEP] and at least one token, so 3 or more"
+        )
     stream = []
     for ids in encoded:
         if stream:
@@ -103,9 +117,13 @@ def pack_blocks(encoded, block_size, *, cls_id, sep_id):
     inner = block_size - 2
     n = len(stream) // inner
     if n == 0:
-        raise ValueError(f"{len(stream)} tokens do not fill one block of {block_size}; use more text or smaller blocks")
+        raise ValueError(
+            f"{len(stream)} tokens do not fill one block of {block_size}; use more text or smaller blocks"
+        )
     body = torch.tensor(stream[: n * inner], dtype=torch.long).view(n, inner)
-    return torch.cat([torch.full((n, 1), cls_id), body, torch.full((n, 1), sep_id)], dim=1)  # (n, block_size)
+    return torch.cat(
+        [torch.full((n, 1), cls_id), body, torch.full((n, 1), sep_id)], dim=1
+    )  # (n, block_size)
 
 
 # ---------------------------------------------------------------------------------------- splits
@@ -113,12 +131,17 @@ def pack_blocks(encoded, block_size, *, cls_id, sep_id):
 
 def _split(texts, split, seed, source):
     """Order the distinct texts by a hash and cut: exact proportions, and blind to the order of the file."""
-    rank = sorted(set(texts), key=lambda text: hashlib.blake2b(f"{seed}\0{text}".encode(), digest_size=8).digest())
+    rank = sorted(
+        set(texts),
+        key=lambda text: hashlib.blake2b(f"{seed}\0{text}".encode(), digest_size=8).digest(),
+    )
     held = max(1, round(0.1 * len(rank))) if len(rank) >= 3 else 0
     bounds = {"validation": (0, held), "test": (held, 2 * held), "train": (2 * held, len(rank))}
     chosen = set(rank[slice(*bounds[split])])
     if not chosen:
-        raise ValueError(f"{source} holds {len(rank)} distinct texts, too few for a {split} split; 3 are needed")
+        raise ValueError(
+            f"{source} holds {len(rank)} distinct texts, too few for a {split} split; 3 are needed"
+        )
     return [text for text in texts if text in chosen]
 
 
@@ -159,7 +182,10 @@ def _from_file(path, column="text"):
         raise ValueError(f"{path} is empty")
     if suffix == ".txt":
         blocks = re.split(r"\n\s*\n", content.strip())
-        texts = [" ".join(block.split()) for block in (blocks if len(blocks) > 1 else content.split("\n"))]
+        texts = [
+            " ".join(block.split())
+            for block in (blocks if len(blocks) > 1 else content.split("\n"))
+        ]
     else:
         rows = _csv_rows(content, path, column) if suffix == ".csv" else _json_rows(content, path)
         texts = [_cell(row, column, path, line) for line, row in rows]
@@ -173,20 +199,28 @@ def _read_utf8(path):
     try:
         content = path.read_bytes().decode("utf-8")
     except UnicodeDecodeError as error:
-        error.reason = f"{error.reason}, at byte offset {error.start} of {path}; save the file as UTF-8"
+        error.reason = (
+            f"{error.reason}, at byte offset {error.start} of {path}; save the file as UTF-8"
+        )
         raise
     return content.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
 
 
 def _csv_rows(content, path, column):
-    csv.field_size_limit(max(csv.field_size_limit(), len(content)))  # a text may be as long as its file
-    reader = csv.DictReader(io.StringIO(content), strict=True)  # strict: an open quote would swallow the rest
+    csv.field_size_limit(
+        max(csv.field_size_limit(), len(content))
+    )  # a text may be as long as its file
+    reader = csv.DictReader(
+        io.StringIO(content), strict=True
+    )  # strict: an open quote would swallow the rest
     try:
         if column not in (reader.fieldnames or ()):
             raise ValueError(_no_column(path, column, reader.fieldnames))
         for row in reader:
             if None in row:
-                raise ValueError(f"{path}, line {reader.line_num}: more cells than columns; put quotes round a comma")
+                raise ValueError(
+                    f"{path}, line {reader.line_num}: more cells than columns; put quotes round a comma"
+                )
             yield reader.line_num, row
     except csv.Error as error:
         raise ValueError(f"{path}, after line {reader.line_num}: not CSV ({error})") from None
@@ -200,7 +234,9 @@ def _json_rows(content, path):
             except json.JSONDecodeError as error:
                 raise ValueError(f"{path}, line {number}: not JSON ({error})") from None
             if not isinstance(row, dict):
-                raise ValueError(f"{path}, line {number}: a JSON object is needed, not {type(row).__name__}")
+                raise ValueError(
+                    f"{path}, line {number}: a JSON object is needed, not {type(row).__name__}"
+                )
             yield number, row
 
 
@@ -208,14 +244,20 @@ def _cell(row, column, path, line):
     if column not in row:
         raise ValueError(f"line {line}: {_no_column(path, column, row)}")
     text = row[column]
-    if not isinstance(text, str) or re.search("[\ud800-\udfff]", text):  # JSON can spell half a character
-        raise ValueError(f"{path}, line {line}: column {column!r} holds {text!r}, which is not text")
+    if not isinstance(text, str) or re.search(
+        "[\ud800-\udfff]", text
+    ):  # JSON can spell half a character
+        raise ValueError(
+            f"{path}, line {line}: column {column!r} holds {text!r}, which is not text"
+        )
     return text
 
 
 def _no_column(path, column, columns):
     have = ", ".join(map(repr, columns or ())) or "none"
-    return f"{path} has no column {column!r}; it has {have}. Name yours after a colon: '{path}:COLUMN'"
+    return (
+        f"{path} has no column {column!r}; it has {have}. Name yours after a colon: '{path}:COLUMN'"
+    )
 
 
 # ---------------------------------------------------------------------------------------- the hub
@@ -235,10 +277,14 @@ def _from_hub(source, split, seed):
         ) from error
     own = split if split in tables else "train"
     if own not in tables:
-        raise ValueError(f"{name} has neither a {split} nor a train split; it has {', '.join(tables)}")
+        raise ValueError(
+            f"{name} has neither a {split} nor a train split; it has {', '.join(tables)}"
+        )
     if column not in tables[own].column_names:
         columns = ", ".join(map(repr, tables[own].column_names))
-        raise ValueError(f"{name} has no column {column!r}; it has {columns}. Name yours last: 'hub:{name}:COLUMN'")
+        raise ValueError(
+            f"{name} has no column {column!r}; it has {columns}. Name yours last: 'hub:{name}:COLUMN'"
+        )
     texts = [text for text in tables[own][column] if isinstance(text, str) and text.strip()]
     if not texts:
         raise ValueError(f"{name}: column {column!r} of the {own} split holds no text")
@@ -246,7 +292,11 @@ def _from_hub(source, split, seed):
     missing = [part for part in SPLITS if part not in tables]
     if split in missing:
         return _split(texts, split, seed, source)
-    cut = {text for part in missing for text in _split(texts, part, seed, source)} if split == "train" else ()
+    cut = (
+        {text for part in missing for text in _split(texts, part, seed, source)}
+        if split == "train"
+        else ()
+    )
     return [text for text in texts if text not in cut]
 
 
@@ -267,25 +317,40 @@ def _open_tables(name, *rest):
 
 def _docs():
     """English prose from docstrings, one text per docstring; computed once per set of package versions."""
-    found = {name: spec for name in DOCS_PACKAGES if (spec := importlib.util.find_spec(name)) is not None}
+    found = {
+        name: spec for name in DOCS_PACKAGES if (spec := importlib.util.find_spec(name)) is not None
+    }
     owners = importlib.metadata.packages_distributions()
-    versions = [f"{name} {importlib.metadata.version(owners.get(name, [name])[0])}" for name in found]
+    versions = [
+        f"{name} {importlib.metadata.version(owners.get(name, [name])[0])}" for name in found
+    ]
     key = "\n".join([sys.version, Path(__file__).read_text("utf-8"), *versions])
-    cache = _cache_folder() / f"docs-{hashlib.blake2b(key.encode(), digest_size=8).hexdigest()}.json"
+    cache = (
+        _cache_folder() / f"docs-{hashlib.blake2b(key.encode(), digest_size=8).hexdigest()}.json"
+    )
     try:
         return json.loads(cache.read_text("utf-8"))
-    except (OSError, ValueError):  # not there, or damaged: one JSON list, so a cut file does not parse
+    except (
+        OSError,
+        ValueError,
+    ):  # not there, or damaged: one JSON list, so a cut file does not parse
         pass
     roots = [Path(sysconfig.get_paths()["stdlib"])]
-    roots += [Path(place) for spec in found.values() for place in spec.submodule_search_locations or ()]
+    roots += [
+        Path(place) for spec in found.values() for place in spec.submodule_search_locations or ()
+    ]
     texts = _read_docs(roots)
-    half = cache.with_name(f"{cache.name}.{uuid.uuid4().hex}")  # then moved: a reader never meets half a file
+    half = cache.with_name(
+        f"{cache.name}.{uuid.uuid4().hex}"
+    )  # then moved: a reader never meets half a file
     try:
         cache.parent.mkdir(parents=True, exist_ok=True)
         half.write_text(json.dumps(texts, indent=0), encoding="utf-8")
         os.replace(half, cache)
     except OSError as error:  # the texts are here all the same
-        warnings.warn(f"the docs corpus could not be kept for the next time ({error}); MLM_CACHE names another folder")
+        warnings.warn(
+            f"the docs corpus could not be kept for the next time ({error}); MLM_CACHE names another folder"
+        )
     finally:
         with contextlib.suppress(OSError):
             half.unlink()
@@ -294,7 +359,10 @@ def _docs():
 
 def _read_docs(roots):
     files = [
-        file for root in roots for file in sorted(root.rglob("*.py")) if not _SKIPPED & set(file.relative_to(root).parts)
+        file
+        for root in roots
+        for file in sorted(root.rglob("*.py"))
+        if not _SKIPPED & set(file.relative_to(root).parts)
     ]
     seen, texts = set(), []
     collecting = gc.isenabled()
@@ -338,8 +406,12 @@ def _docstrings(path):
                 yield docstring
 
 
-_ROLE = re.compile(r":[\w:+-]+:`~?([^`<]*?)(?:\s*<[^`]*>)?`")  # :class:`~torch.Tensor` -> torch.Tensor
-_LINK = re.compile(r"\[([^\]]+)\]\([^)]*\)|`([^`<]+?)\s*<[^`]*>`_+")  # Markdown and reST links -> their text
+_ROLE = re.compile(
+    r":[\w:+-]+:`~?([^`<]*?)(?:\s*<[^`]*>)?`"
+)  # :class:`~torch.Tensor` -> torch.Tensor
+_LINK = re.compile(
+    r"\[([^\]]+)\]\([^)]*\)|`([^`<]+?)\s*<[^`]*>`_+"
+)  # Markdown and reST links -> their text
 _MARKS = re.compile(r"`+|\*\*|(?<!\w)[*_](?=\w)|(?<=\w)\*(?!\w)")
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z])")
 _ABBREVIATED = re.compile(r"(?:\b(?:e\.g|i\.e|etc|cf|vs|al|Fig|Eq|No|Dr|Mr|St)\.|\b[A-Z]\.)$")
@@ -353,9 +425,13 @@ def prose_sentences(docstring):
     for paragraph in re.split(r"\n\s*\n", docstring):
         lines = paragraph.split("\n")
         indent = len(lines[0]) - len(lines[0].lstrip())
-        if any(_ITEM.match(line) for line in lines) or any(len(line) - len(line.lstrip()) != indent for line in lines):
+        if any(_ITEM.match(line) for line in lines) or any(
+            len(line) - len(line.lstrip()) != indent for line in lines
+        ):
             continue
-        text = _LINK.sub(lambda m: m.group(1) or m.group(2), _ROLE.sub(r"\1", " ".join(paragraph.split())))
+        text = _LINK.sub(
+            lambda m: m.group(1) or m.group(2), _ROLE.sub(r"\1", " ".join(paragraph.split()))
+        )
         sentences += filter(_is_prose, _sentences(_MARKS.sub("", text)))
     return sentences
 
@@ -375,7 +451,12 @@ def _sentences(text):
 def _is_prose(sentence):
     """A capital, a full stop, four words or more, nothing that looks like code, and mostly letters."""
     words = sentence.split()
-    if not (4 <= len(words) <= 60 and sentence[0].isupper() and sentence[-1] in ".!?" and sentence.isascii()):
+    if not (
+        4 <= len(words) <= 60
+        and sentence[0].isupper()
+        and sentence[-1] in ".!?"
+        and sentence.isascii()
+    ):
         return False
     if _CODE.search(re.sub(r"\b(e\.g|i\.e)\.", "", sentence)):
         return False

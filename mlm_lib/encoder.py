@@ -10,6 +10,7 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
+
 def gelu_tanh(x):
     """GELU by its tanh approximation (Hendrycks and Gimpel 2016, section 2)."""
     return F.gelu(x, approximate="tanh")
@@ -62,18 +63,24 @@ class EncoderConfig:
             if type(getattr(self, name)) is not int or getattr(self, name) < 1:
                 raise ValueError(f"{name}={getattr(self, name)!r} is not a positive integer")
         if self.hidden_size % self.num_heads:
-            raise ValueError(f"hidden_size={self.hidden_size} cannot be divided among num_heads={self.num_heads}")
+            raise ValueError(
+                f"hidden_size={self.hidden_size} cannot be divided among num_heads={self.num_heads}"
+            )
         for name, value in (("dropout", self.dropout), ("attention_dropout", self.attention_share)):
             if not isinstance(value, (int, float)) or not 0 <= value <= 1:
                 raise ValueError(f"{name}={value!r} is not a probability")
         for name in ("layer_norm_eps", "initializer_range"):
-            if not isinstance(getattr(self, name), (int, float)) or not 0 <= getattr(self, name) < float("inf"):
+            if not isinstance(getattr(self, name), (int, float)) or not 0 <= getattr(
+                self, name
+            ) < float("inf"):
                 raise ValueError(f"{name}={getattr(self, name)!r} is not a number of 0 or more")
         if not isinstance(self.activation, str) or self.activation not in ACTIVATIONS:
             raise ValueError(f"activation={self.activation!r} is none of {', '.join(ACTIVATIONS)}")
         pad = self.pad_token_id
         if pad is not None and (type(pad) is not int or not 0 <= pad < self.vocab_size):
-            raise ValueError(f"pad_token_id={pad!r} is outside the vocabulary, 0..{self.vocab_size - 1}")
+            raise ValueError(
+                f"pad_token_id={pad!r} is outside the vocabulary, 0..{self.vocab_size - 1}"
+            )
 
     @property
     def attention_share(self):
@@ -85,7 +92,9 @@ class EncoderOutput(NamedTuple):
     """What `BertEncoder` returns when more than its last layer is asked for."""
 
     last: torch.Tensor  # (B, T, H), or the rows that were selected
-    hidden_states: tuple | None  # num_layers + 1 of (B, T, H): the embeddings, then each block's output, up to `last`
+    hidden_states: (
+        tuple | None
+    )  # num_layers + 1 of (B, T, H): the embeddings, then each block's output, up to `last`
     attentions: tuple | None  # each block's weights: num_layers of (B, A, T, T), [query, key]
 
 
@@ -94,7 +103,9 @@ class Embeddings(nn.Module):
 
     def __init__(self, config):
         super().__init__()
-        self.word = nn.Embedding(config.vocab_size, config.hidden_size, padding_idx=config.pad_token_id)
+        self.word = nn.Embedding(
+            config.vocab_size, config.hidden_size, padding_idx=config.pad_token_id
+        )
         self.position = nn.Embedding(config.max_length, config.hidden_size)
         self.token_type = nn.Embedding(config.type_vocab_size, config.hidden_size)
         self.norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
@@ -102,7 +113,9 @@ class Embeddings(nn.Module):
 
     def forward(self, input_ids, token_type_ids=None):
         """(B, T) ids to (B, T, H). Without `token_type_ids` every token is of type 0."""
-        types = self.token_type.weight[0] if token_type_ids is None else self.token_type(token_type_ids)
+        types = (
+            self.token_type.weight[0] if token_type_ids is None else self.token_type(token_type_ids)
+        )
         summed = self.word(input_ids) + types + self.position.weight[: input_ids.shape[1]]
         return self.dropout(self.norm(summed))
 
@@ -123,14 +136,20 @@ class SelfAttention(nn.Module):
         projected = self.query_key_value(hidden).view(B, T, 3, self.num_heads, H // self.num_heads)
         query, key, value = projected.permute(2, 0, 3, 1, 4)  # each (B, A, T, D)
         dropout = self.dropout if self.training else 0.0
-        if need_weights or dropout and hidden.device.type == "cpu":  # there SDPA forms them too, and drops them slowly
+        if (
+            need_weights or dropout and hidden.device.type == "cpu"
+        ):  # there SDPA forms them too, and drops them slowly
             weights = attention_weights(query, key, mask)
             mixed = drop(weights, dropout) @ value
         else:
             weights = None
-            mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=mask, dropout_p=dropout)
+            mixed = F.scaled_dot_product_attention(
+                query, key, value, attn_mask=mask, dropout_p=dropout
+            )
         mixed = mixed.transpose(1, 2).reshape(B, T, H)
-        return self.output(mixed if select is None else select(mixed)), weights if need_weights else None
+        return self.output(
+            mixed if select is None else select(mixed)
+        ), weights if need_weights else None
 
 
 def attention_weights(query, key, mask=None):
@@ -152,7 +171,11 @@ def drop(values, share):
     cut = round(share * 65536)
     if values.device.type != "cpu" or cut in (0, 65536):
         return F.dropout(values, share)
-    bits = torch.empty(-(-values.numel() // 4), dtype=torch.int64).random_(-(2**63), None).view(torch.int16)
+    bits = (
+        torch.empty(-(-values.numel() // 4), dtype=torch.int64)
+        .random_(-(2**63), None)
+        .view(torch.int16)
+    )
     kept = bits[: values.numel()].view(values.shape) >= cut - 32768
     return values * kept.to(values.dtype).mul_(65536 / (65536 - cut))
 
@@ -189,7 +212,9 @@ class Block(nn.Module):
         """(..., H) to (..., H), each position by itself."""
         wide = self.expand(hidden)  # (..., 4H), the largest tensor of the encoder
         if self.activation is F.gelu and not torch.is_grad_enabled():
-            return self.contract(F.gelu(wide, out=wide))  # nobody will ask for its input again, so it needs no second one
+            return self.contract(
+                F.gelu(wide, out=wide)
+            )  # nobody will ask for its input again, so it needs no second one
         return self.contract(self.activation(wide))
 
 
@@ -247,7 +272,9 @@ class BertEncoder(nn.Module):
         if token_type_ids is not None:
             _check_integers(token_type_ids, "token_type_ids")
             _check_shape(token_type_ids, "token_type_ids", input_ids)
-            _check_range(token_type_ids, "token_type_ids", config.type_vocab_size, "the segment types")
+            _check_range(
+                token_type_ids, "token_type_ids", config.type_vocab_size, "the segment types"
+            )
         mask = None if attention_mask is None else key_mask(attention_mask, input_ids)
         hidden = self.embeddings(input_ids, token_type_ids)  # (B, T, H)
         states, attentions = [hidden], []
@@ -260,7 +287,9 @@ class BertEncoder(nn.Module):
         if not (output_hidden_states or output_attentions):
             return hidden
         return EncoderOutput(
-            hidden, tuple(states) if output_hidden_states else None, tuple(attentions) if output_attentions else None
+            hidden,
+            tuple(states) if output_hidden_states else None,
+            tuple(attentions) if output_attentions else None,
         )
 
     def _initialise(self, module):
@@ -281,7 +310,9 @@ def key_mask(attention_mask, input_ids):
     if _can_look(mask):
         if attention_mask.dtype != torch.bool and not (attention_mask == mask).all():
             wrong = attention_mask[attention_mask != mask][0].item()
-            raise ValueError(f"attention_mask holds {wrong}; it must be 1 at real tokens and 0 at padding")
+            raise ValueError(
+                f"attention_mask holds {wrong}; it must be 1 at real tokens and 0 at padding"
+            )
         if mask.all():
             return None
     return mask[:, None, None, :]
@@ -302,7 +333,9 @@ def _check_shape(tensor, name, input_ids):
     if not isinstance(tensor, torch.Tensor):
         raise ValueError(f"{name} must be a tensor (B, T); got a {type(tensor).__name__}")
     if tensor.shape != input_ids.shape:
-        raise ValueError(f"{name} has the shape {tuple(tensor.shape)}, input_ids {tuple(input_ids.shape)}; make them one")
+        raise ValueError(
+            f"{name} has the shape {tuple(tensor.shape)}, input_ids {tuple(input_ids.shape)}; make them one"
+        )
 
 
 def _check_range(ids, name, size, of_what):

@@ -22,7 +22,9 @@ import torch
 
 from mlm_lib import DATA
 
-WORD = re.compile(r"[a-z]+|[0-9]+|[.,:;?-]")  # what BERT's tokenizer takes for one word and the grammar for one token
+WORD = re.compile(
+    r"[a-z]+|[0-9]+|[.,:;?-]"
+)  # what BERT's tokenizer takes for one word and the grammar for one token
 SLOT = re.compile(r"\{(a:)?([a-z_]+)(?:\.([a-z_]+))?(?:\|([a-z_]+)(?:\.([a-z_]+))?)?\}")
 CHUNK = 32  # documents whose inference runs side by side
 NOTHING = 1e-20  # a share of the evidence that float64 cannot see
@@ -58,13 +60,17 @@ class Grammar:
         """
         path = Path(DATA / "grammar.toml" if path is None else path)
         if not path.is_file():
-            raise FileNotFoundError(f"{path} is not a file; give the path of a grammar, or None for the course's own")
+            raise FileNotFoundError(
+                f"{path} is not a file; give the path of a grammar, or None for the course's own"
+            )
         source = _Source(path)
         worlds = [worlds] if isinstance(worlds, str) else worlds
         worlds = list(source.tables) if worlds is None else list(worlds)
         if not worlds or set(worlds) - set(source.tables):
             raise ValueError(f"worlds={worlds!r}: choose among {', '.join(source.tables)}")
-        chosen = [_World(source, name, table) for name, table in source.tables.items() if name in worlds]
+        chosen = [
+            _World(source, name, table) for name, table in source.tables.items() if name in worlds
+        ]
         if not sum(world.weight for world in chosen):
             raise source.error("no world has a weight above 0, so there is nothing to draw")
         return cls(chosen)
@@ -99,7 +105,9 @@ class Grammar:
         ids = self._ids(words)
         if not len(ids) or (ids < 0).any():
             return -math.inf
-        chance = sum(world.chance(ids, self._look(ids)) for world in self._worlds if world.knows[ids].all())
+        chance = sum(
+            world.chance(ids, self._look(ids)) for world in self._worlds if world.knows[ids].all()
+        )
         return math.log(chance) + self._scale[ids].log().sum().item() if chance else -math.inf
 
     def posteriors(self, words, observed):
@@ -159,7 +167,9 @@ class Grammar:
             ValueError: an unknown objective, rates that are no probabilities, documents that the grammar cannot say.
         """
         if not documents:
-            raise ValueError("documents is empty; a floor needs some, such as grammar.sample(1000, seed=1)")
+            raise ValueError(
+                "documents is empty; a floor needs some, such as grammar.sample(1000, seed=1)"
+            )
         whole = [-self.log_prob(words) for words in documents]
         for words, nats in zip(documents, whole):
             self._possible(torch.tensor(nats).isfinite(), words)
@@ -167,10 +177,14 @@ class Grammar:
             surprises = torch.tensor(whole, dtype=torch.float64)
             counts = torch.tensor([len(words) + 1.0 for words in documents])
         elif objective == "masked":
-            surprises = self._masked_surprises(documents, rate, mask_share, random_share, seed, random_vocabulary_size)
+            surprises = self._masked_surprises(
+                documents, rate, mask_share, random_share, seed, random_vocabulary_size
+            )
             counts = torch.tensor([float(len(surprise)) for surprise in surprises])
             if not counts.sum():
-                raise ValueError(f"rate={rate} selected no word of these {len(documents)} documents; pass more of them")
+                raise ValueError(
+                    f"rate={rate} selected no word of these {len(documents)} documents; pass more of them"
+                )
         else:
             raise ValueError(f"objective={objective!r}: choose masked, forward or backward")
         sums = torch.stack([surprise.sum() for surprise in surprises])
@@ -180,16 +194,27 @@ class Grammar:
 
     def _masked_surprises(self, documents, rate, mask_share, random_share, seed, random_size):
         """For each document -log P(word | what is visible) at its selected words."""
-        for name, value in (("rate", rate), ("mask_share", mask_share), ("random_share", random_share)):
+        for name, value in (
+            ("rate", rate),
+            ("mask_share", mask_share),
+            ("random_share", random_share),
+        ):
             if not 0 <= value <= 1:
                 raise ValueError(f"{name}={value!r} is not a probability")
         if mask_share + random_share > 1 + 1e-9:
-            raise ValueError(f"mask_share={mask_share} and random_share={random_share} add up to more than 1")
+            raise ValueError(
+                f"mask_share={mask_share} and random_share={random_share} add up to more than 1"
+            )
         size = len(self._index) if random_size is None else random_size
         if size < len(self._index):
-            raise ValueError(f"random_vocabulary_size={size}, but the grammar has {len(self._index)} words")
+            raise ValueError(
+                f"random_vocabulary_size={size}, but the grammar has {len(self._index)} words"
+            )
         keep_share = max(0.0, 1 - mask_share - random_share)
-        true, noise = 1 - rate * (1 - keep_share), rate * random_share / size  # chances to show the word, and any token
+        true, noise = (
+            1 - rate * (1 - keep_share),
+            rate * random_share / size,
+        )  # chances to show the word, and any token
         generator = torch.Generator().manual_seed(seed)
         ids, visible, looks, selected = [], [], [], []
         for words in documents:
@@ -198,7 +223,10 @@ class Grammar:
             roll = torch.rand(len(words), generator=generator)
             other = torch.randint(size, (len(words),), generator=generator)
             other[other >= len(self._index)] = -1  # a token that is no word of the grammar
-            hidden, swapped = chosen & (roll < mask_share), chosen & (roll >= mask_share) & (roll < mask_share + random_share)
+            hidden, swapped = (
+                chosen & (roll < mask_share),
+                chosen & (roll >= mask_share) & (roll < mask_share + random_share),
+            )
             shown = torch.where(swapped, other, ids[-1])
             visible.append(shown.masked_fill(hidden, -1))
             looks.append(self._look(visible[-1], true, noise))
@@ -220,7 +248,11 @@ class Grammar:
         out = [[None] * len(seen) for _ in asked]
         for start in range(0, len(order), 8 * CHUNK):
             part = order[start : start + 8 * CHUNK]
-            found = self._weights([seen[n] for n in part], [looks[n] for n in part], [[ids[n] for n in part] for ids in asked])
+            found = self._weights(
+                [seen[n] for n in part],
+                [looks[n] for n in part],
+                [[ids[n] for n in part] for ids in asked],
+            )
             for column, number in enumerate(part):
                 length = len(seen[number])
                 total = self._possible(found[-1, :length, column], documents[number])
@@ -233,8 +265,13 @@ class Grammar:
 
         The likeliest world of each document goes first. Another counts only where it could change the sum.
         """
-        bounds = [[world.bound(*one) for one in zip(seen, looks)] for world in self._worlds]  # (T,) each
-        first = [max(range(len(bounds)), key=lambda world: bounds[world][n].amax()) for n in range(len(seen))]
+        bounds = [
+            [world.bound(*one) for one in zip(seen, looks)] for world in self._worlds
+        ]  # (T,) each
+        first = [
+            max(range(len(bounds)), key=lambda world: bounds[world][n].amax())
+            for n in range(len(seen))
+        ]
         found = torch.zeros(len(asked) + 1, max(map(len, seen)), len(seen), dtype=torch.float64)
         for others in (False, True):
             least = (found[-1] * NOTHING).log()
@@ -244,14 +281,18 @@ class Grammar:
                     part = [n for n in part if (bounds[number][n] > least[: len(seen[n]), n]).any()]
                 if part:
                     ask = [[ids[n] for n in part] for ids in asked]
-                    weights = world.chances_at([seen[n] for n in part], [looks[n] for n in part], ask)
+                    weights = world.chances_at(
+                        [seen[n] for n in part], [looks[n] for n in part], ask
+                    )
                     found[:, : weights.shape[1], part] += weights
         return found
 
     def _possible(self, total, words):
         """The evidence's weight, or an error where it has none."""
         if not (total > 0).all():
-            raise ValueError(f"no document of this grammar reads so: {' '.join(words)[:200]!r}; are all its worlds loaded?")
+            raise ValueError(
+                f"no document of this grammar reads so: {' '.join(words)[:200]!r}; are all its worlds loaded?"
+            )
         return total
 
     def _ids(self, words):
@@ -261,7 +302,9 @@ class Grammar:
         """Ids (T,), -1 where a word is not observed, and how each is looked at, (T, 2)."""
         observed = torch.as_tensor(observed, dtype=torch.bool)
         if observed.shape != (len(words),) or not len(words):
-            raise ValueError(f"observed has shape {tuple(observed.shape)} for {len(words)} words; one value for each word is needed")
+            raise ValueError(
+                f"observed has shape {tuple(observed.shape)} for {len(words)} words; one value for each word is needed"
+            )
         ids = self._ids(words)
         if (observed & (ids < 0)).any():
             wrong = words[(observed & (ids < 0)).nonzero()[0].item()]
@@ -272,7 +315,9 @@ class Grammar:
         """(T, 2): seeing the token ids[t] is worth first·P(it) + second, scaled; (0, 1) where nothing is seen."""
         seen = ids >= 0
         scale = true * self._scale[ids] + noise
-        return torch.stack([torch.where(seen, true / scale, 0.0), torch.where(seen, noise / scale, 1.0)], 1)
+        return torch.stack(
+            [torch.where(seen, true / scale, 0.0), torch.where(seen, noise / scale, 1.0)], 1
+        )
 
 
 class _World:
@@ -286,7 +331,9 @@ class _World:
         self.source, self.name, self.used = source, name, set()
         self._only(table, ("weight", "latents", "words", "steps"), name)
         self.weight = self._weight(table.get("weight", 1.0), name, "weight")
-        self.latents = {key: self._latent(key, value) for key, value in self._table(table, "latents")}
+        self.latents = {
+            key: self._latent(key, value) for key, value in self._table(table, "latents")
+        }
         self.lists = {key: self._list(key, value) for key, value in self._table(table, "words")}
         self.states, prior = [], []
         for choice in itertools.product(*self.latents.values()):
@@ -296,20 +343,33 @@ class _World:
         self.fillers, self.numbers = {}, {}  # {what it is: {word: chance}}, and its number
         self.steps = [self._step(key, value) for key, value in self._table(table, "steps")]
         if all(probability < 1 for probability, _ in self.steps):
-            raise self._error("no step has probability 1, so a document could be empty", f"{name}.steps")
-        lists = ((key, part) for key, words in self.lists.items() for part in (words if _depends(words) else [None]))
+            raise self._error(
+                "no step has probability 1, so a document could be empty", f"{name}.steps"
+            )
+        lists = (
+            (key, part)
+            for key, words in self.lists.items()
+            for part in (words if _depends(words) else [None])
+        )
         for key, part in lists:
             if (key, part) not in self.used:
                 unused = f"{key}.{part}" if part else key
-                raise self._error(f"the list {unused!r} is used by no sentence", f"{name}.words", key=unused)
+                raise self._error(
+                    f"the list {unused!r} is used by no sentence", f"{name}.words", key=unused
+                )
         self.words = {word for filler in self.fillers.values() for word in filler}
         # Running sums of weights, from which `_draw` draws.
         self.state_sums = list(itertools.accumulate(self.prior.tolist()))
         self.sentence_sums = [
-            [list(itertools.accumulate(column)) for column in zip(*(s.weight.tolist() for s in sentences))]
+            [
+                list(itertools.accumulate(column))
+                for column in zip(*(s.weight.tolist() for s in sentences))
+            ]
             for _, sentences in self.steps
         ]
-        self.filler_sums = [(list(f), list(itertools.accumulate(f.values()))) for f in self.fillers.values()]
+        self.filler_sums = [
+            (list(f), list(itertools.accumulate(f.values()))) for f in self.fillers.values()
+        ]
 
     # ------------------------------------------------------------------ reading the file
 
@@ -329,14 +389,25 @@ class _World:
             raise self._error(f"{where} has {key!r}; it may have {', '.join(keys)}", where, key)
 
     def _weight(self, value, where, text="", top=math.inf, key=""):
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= top or value == math.inf:
+        if (
+            isinstance(value, bool)
+            or not isinstance(value, int | float)
+            or not 0 <= value <= top
+            or value == math.inf
+        ):
             limit = "0 or more" if top == math.inf else f"in 0..{top}"
-            raise self._error(f"{key or 'here'}: {value!r} is no weight; give a number, {limit}", where, text, key)
+            raise self._error(
+                f"{key or 'here'}: {value!r} is no weight; give a number, {limit}", where, text, key
+            )
         return value
 
     def _word(self, word, where):
         if not isinstance(word, str) or not WORD.fullmatch(word):
-            raise self._error(f"{word!r} is not one word of a-z, one number, or one of . , : ; ? -", where, str(word))
+            raise self._error(
+                f"{word!r} is not one word of a-z, one number, or one of . , : ; ? -",
+                where,
+                str(word),
+            )
         return word
 
     def _list(self, name, value, nested=True):
@@ -344,8 +415,14 @@ class _World:
         where = f"{self.name}.words"
         if not isinstance(value, list | dict) or not value:
             raise self._error(f"the list {name!r} is empty or no list", where, key=name)
-        if nested and isinstance(value, dict) and all(isinstance(part, list | dict) for part in value.values()):
-            return {key: self._list(f"{name}.{key}", part, nested=False) for key, part in value.items()}
+        if (
+            nested
+            and isinstance(value, dict)
+            and all(isinstance(part, list | dict) for part in value.values())
+        ):
+            return {
+                key: self._list(f"{name}.{key}", part, nested=False) for key, part in value.items()
+            }
         if isinstance(value, list):
             value = {word: 1 / rank for rank, word in enumerate(self._once(value, name, where), 1)}
         return self._chances(value, name, where)
@@ -358,7 +435,10 @@ class _World:
 
     def _chances(self, weights, name, where):
         """{word: chance} of {word: weight}."""
-        weights = {self._word(word, where): self._weight(weight, where, key=name) for word, weight in weights.items()}
+        weights = {
+            self._word(word, where): self._weight(weight, where, key=name)
+            for word, weight in weights.items()
+        }
         if not sum(weights.values()):
             raise self._error(f"all weights of {name!r} are 0", where, key=name)
         return {word: weight / sum(weights.values()) for word, weight in weights.items() if weight}
@@ -371,18 +451,37 @@ class _World:
             self._only(value, ("facts", "rows"), where)
             facts, rows = str(value.get("facts", "")).split(), value["rows"]
             if not facts or facts[0] != name or len(set(facts)) < len(facts):
-                raise self._error(f"{name!r} needs facts, each once, that begin with {name!r}; it has {facts}", where, "facts")
+                raise self._error(
+                    f"{name!r} needs facts, each once, that begin with {name!r}; it has {facts}",
+                    where,
+                    "facts",
+                )
             if not isinstance(rows, list) or not rows:
-                raise self._error(f"{name!r} has rows = {rows!r}; an array of texts is needed", where, "rows")
+                raise self._error(
+                    f"{name!r} has rows = {rows!r}; an array of texts is needed", where, "rows"
+                )
             for row in self._once(rows, name, where):
                 if len(str(row).split()) != len(facts):
-                    raise self._error(f"{row!r} has {len(str(row).split())} words for {len(facts)} facts", where, str(row))
-            return [({fact: self._word(word, where) for fact, word in zip(facts, str(row).split())}, 1) for row in rows]
+                    raise self._error(
+                        f"{row!r} has {len(str(row).split())} words for {len(facts)} facts",
+                        where,
+                        str(row),
+                    )
+            return [
+                ({fact: self._word(word, where) for fact, word in zip(facts, str(row).split())}, 1)
+                for row in rows
+            ]
         if isinstance(value, list) and all(isinstance(word, str) for word in value):
             value = dict.fromkeys(self._once(value, name, where), 1)
         if not isinstance(value, dict) or not value:
-            raise self._error(f"the latent {name!r} is empty, or neither an array, a table of weights, nor facts and rows", where, key=name)
-        return [({name: word}, weight) for word, weight in self._chances(value, name, where).items()]
+            raise self._error(
+                f"the latent {name!r} is empty, or neither an array, a table of weights, nor facts and rows",
+                where,
+                key=name,
+            )
+        return [
+            ({name: word}, weight) for word, weight in self._chances(value, name, where).items()
+        ]
 
     def _step(self, name, value):
         """(probability, sentences)."""
@@ -392,11 +491,15 @@ class _World:
         if not isinstance(value.get("sentences"), list) or not value["sentences"]:
             raise self._error("has no sentences", where)
         if not probability:
-            raise self._error("has probability 0, so its sentences can never be said", where, "probability")
+            raise self._error(
+                "has probability 0, so its sentences can never be said", where, "probability"
+            )
         sentences = [self._sentence(where, entry) for entry in value["sentences"]]
         total = torch.stack([sentence.weight for sentence in sentences]).sum(0)  # (Z,)
         if not total.all():
-            state = {key: row[key] for key, row in self.states[(total == 0).nonzero()[0].item()].items()}
+            state = {
+                key: row[key] for key, row in self.states[(total == 0).nonzero()[0].item()].items()
+            }
             raise self._error(f"nothing can be said here when {state}", where)
         for sentence in sentences:
             sentence.weight /= total
@@ -407,11 +510,18 @@ class _World:
         self._only(entry, ("say", "when", "weight"), where)
         text = entry.get("say")
         if not isinstance(text, str) or not text.split():
-            raise self._error(f"{entry!r} says nothing", where, "say" if text is None else str(text))
+            raise self._error(
+                f"{entry!r} says nothing", where, "say" if text is None else str(text)
+            )
         weight, when = self._weight(entry.get("weight", 1.0), where, text), entry.get("when", {})
         if not isinstance(when, dict):
-            raise self._error(f"when = {when!r}; write when.latent = {when!r}, in {text!r}", where, text)
-        possible = [all(self._holds(key, value, state, where, text) for key, value in _flat(when)) for state in self.states]
+            raise self._error(
+                f"when = {when!r}; write when.latent = {when!r}, in {text!r}", where, text
+            )
+        possible = [
+            all(self._holds(key, value, state, where, text) for key, value in _flat(when))
+            for state in self.states
+        ]
         if not weight:
             raise self._error(f"{text!r} has weight 0, so it is never said", where, text)
         if not any(possible):
@@ -421,9 +531,17 @@ class _World:
 
     def _fact(self, latent, fact, where, text):
         if latent not in self.latents or (fact or latent) not in self.latents[latent][0][0]:
-            known = [key if fact == key else f"{key}.{fact}" for key, rows in self.latents.items() for fact in rows[0][0]]
+            known = [
+                key if fact == key else f"{key}.{fact}"
+                for key, rows in self.latents.items()
+                for fact in rows[0][0]
+            ]
             name = f"{latent}.{fact}" if fact else latent
-            raise self._error(f"{name!r} is neither a list nor a latent ({', '.join(known)}), in {text!r}", where, text)
+            raise self._error(
+                f"{name!r} is neither a list nor a latent ({', '.join(known)}), in {text!r}",
+                where,
+                text,
+            )
         return lambda state: state[latent][fact or latent]
 
     def _holds(self, key, wanted, state, where, text):
@@ -440,18 +558,28 @@ class _World:
         slot = SLOT.fullmatch(token)
         if slot is None:
             if "{" in token or not WORD.fullmatch(token):
-                raise self._error(f"{token!r} is neither a slot nor one word of a-z, one number, or one of . , : ; ? -, in {text!r}", where, text)
+                raise self._error(
+                    f"{token!r} is neither a slot nor one word of a-z, one number, or one of . , : ; ? -, in {text!r}",
+                    where,
+                    text,
+                )
             return [self._filler(token, {token: 1.0})] * len(self.states)
         article, name, fact, given, given_fact = slot.groups()
         if name in self.lists and not article and not fact:
             words, depends = self.lists[name], _depends(self.lists[name])
             if depends != bool(given):
                 remedy = f"write {{{name}|latent}}" if depends else "leave out what stands behind |"
-                raise self._error(f"{token} does not fit the list {name!r}; {remedy}, in {text!r}", where, text)
+                raise self._error(
+                    f"{token} does not fit the list {name!r}; {remedy}, in {text!r}", where, text
+                )
             key = self._fact(given, given_fact, where, text) if given else None
-            fill = lambda state: ((name, key(state)), words.get(key(state))) if given else ((name,), words)
+            fill = lambda state: (
+                ((name, key(state)), words.get(key(state))) if given else ((name,), words)
+            )
         elif given or article and name in self.lists:
-            raise self._error(f"{token}: {name!r} is {'a' if article else 'not a'} list, in {text!r}", where, text)
+            raise self._error(
+                f"{token}: {name!r} is {'a' if article else 'not a'} list, in {text!r}", where, text
+            )
         else:
             value = self._fact(name, fact, where, text)
             one = (lambda state: _article(value(state))) if article else value
@@ -460,7 +588,9 @@ class _World:
         for state, can in zip(self.states, possible):
             what, filler = fill(state) if can else (None, {})
             if filler is None:
-                raise self._error(f"the list {name!r} has nothing for {what[1]!r}, in {text!r}", where, text)
+                raise self._error(
+                    f"the list {name!r} has nothing for {what[1]!r}, in {text!r}", where, text
+                )
             if can and isinstance(what, tuple):
                 self.used.add((name, what[1] if given else None))
             numbers.append(self._filler(what, filler) if can else -1)
@@ -503,7 +633,9 @@ class _World:
         never = fit == 0
         logs = torch.where(never, 0.0, fit.log())
         elsewhere = never.sum() - never.long()
-        return torch.where(elsewhere > 0, -math.inf, logs.sum() - logs + math.log(self.share or math.exp(-700)))
+        return torch.where(
+            elsewhere > 0, -math.inf, logs.sum() - logs + math.log(self.share or math.exp(-700))
+        )
 
     def chance(self, ids, look):
         """The chance of a document, scaled as `Grammar._look` scales it."""
@@ -511,7 +643,9 @@ class _World:
 
     def words_at(self, ids, look):
         """The weight of each word at each place, given what is seen elsewhere: (T, V)."""
-        return torch.einsum("dt,dv->tv", _Batch(self, [ids], [look]).weights()[:, :, 0], self.chances)
+        return torch.einsum(
+            "dt,dv->tv", _Batch(self, [ids], [look]).weights()[:, :, 0], self.chances
+        )
 
     def chances_at(self, seen, looks, asked):
         """The weights of the asked words, for each list of ids in `asked`, and of any word: (asked + 1, T, documents)."""
@@ -522,7 +656,9 @@ class _World:
             weights = _Batch(self, seen[part], looks[part]).weights()  # (D, t, b)
             for row, ids in zip(out, asked):
                 words = _side_by_side(ids[part], -1)  # (t, b)
-                row[: len(words), part] = (self.chances[:, words] * weights).sum(0).masked_fill(words < 0, 0.0)
+                row[: len(words), part] = (
+                    (self.chances[:, words] * weights).sum(0).masked_fill(words < 0, 0.0)
+                )
             out[-1, : weights.shape[1], part] = weights.sum(0)
         return out
 
@@ -560,17 +696,26 @@ class _Batch:
         first = _side_by_side([look[:, 0] for look in looks], 0.0)
         second = _side_by_side([look[:, 1] for look in looks], 1.0)
         self.length = len(words)
-        self.fit = world.chances[:, words] * first + second  # (D, T, B): how well each filler fits what is seen there
+        self.fit = (
+            world.chances[:, words] * first + second
+        )  # (D, T, B): how well each filler fits what is seen there
         self.varied = [self.fit[numbers] for numbers in world.maps]  # (Z, T, B) each
         begin = (world.prior * world.share)[:, None, None].expand(-1, 1, len(ids))
-        self.forward, self.starts = [begin], [0]  # forward[k] is (Z, window, B), its first place is starts[k]
+        self.forward, self.starts = (
+            [begin],
+            [0],
+        )  # forward[k] is (Z, window, B), its first place is starts[k]
         self.scores = []
         for probability, sentences in world.steps:
             before, start = self.forward[-1], self.starts[-1]
-            shortest, longest = (pick(sentence.length for sentence in sentences) for pick in (min, max))
+            shortest, longest = (
+                pick(sentence.length for sentence in sentences) for pick in (min, max)
+            )
             first_place = start + (shortest if probability == 1 else 0)
             last_place = min(self.length, start + before.shape[1] - 1 + longest)
-            after = torch.zeros(len(before), max(0, last_place - first_place + 1), len(ids), dtype=torch.float64)
+            after = torch.zeros(
+                len(before), max(0, last_place - first_place + 1), len(ids), dtype=torch.float64
+            )
             if probability < 1:
                 after[:, : before.shape[1]] += (1 - probability) * before
             scores = []
@@ -595,11 +740,15 @@ class _Batch:
         return self.fit.flatten(0, 1)[self._rows(sentence, start, places)]
 
     def _rows(self, sentence, start, places):
-        return (sentence.fixed * self.length + sentence.offsets + start)[:, None] + torch.arange(places)
+        return (sentence.fixed * self.length + sentence.offsets + start)[:, None] + torch.arange(
+            places
+        )
 
     def _end(self):
         """(window, B): 1 where the document ends."""
-        return (self.starts[-1] + torch.arange(self.forward[-1].shape[1])[:, None] == self.lengths).double()
+        return (
+            self.starts[-1] + torch.arange(self.forward[-1].shape[1])[:, None] == self.lengths
+        ).double()
 
     def total(self):
         """(B,): the weight of everything seen."""
@@ -609,7 +758,9 @@ class _Batch:
         """(D, T, B): the weight of each filler at each place, given what is seen elsewhere."""
         out = torch.zeros_like(self.fit)
         varied = [torch.zeros_like(fit) for fit in self.varied]
-        backward = self._end().expand_as(self.forward[-1])  # the weight of what is seen from a place on
+        backward = self._end().expand_as(
+            self.forward[-1]
+        )  # the weight of what is seen from a place on
         for k in reversed(range(len(self.scores))):
             probability, sentences = self.world.steps[k]
             before, start = self.forward[k], self.starts[k]
@@ -621,7 +772,9 @@ class _Batch:
                 shift = start + sentence.length - self.starts[k + 1]
                 rest = backward[:, shift : shift + places]
                 earlier[:, :places].addcmul_(score, rest)
-                self._share_out(sentence, start, before[:, :places] * rest * probability, out, varied)
+                self._share_out(
+                    sentence, start, before[:, :places] * rest * probability, out, varied
+                )
             backward = earlier
         for numbers, weight in zip(self.world.maps, varied):
             out.index_add_(0, torch.tensor(numbers), weight)
@@ -632,12 +785,17 @@ class _Batch:
         places = around.shape[1]
         around = around * sentence.weight[:, None, None]  # (Z, places, B)
         fixed = self._fixed(sentence, start, places)
-        fits = [self.varied[number][:, start + offset : start + offset + places] for offset, number in sentence.varied]
+        fits = [
+            self.varied[number][:, start + offset : start + offset + places]
+            for offset, number in sentence.varied
+        ]
         inside = around
         for fit in fits:
             inside = inside * fit
         others = _product_of_others(fixed) * inside.sum(0)
-        out.flatten(0, 1).index_put_((self._rows(sentence, start, places),), others, accumulate=True)
+        out.flatten(0, 1).index_put_(
+            (self._rows(sentence, start, places),), others, accumulate=True
+        )
         if fits:
             around = around * fixed.prod(0)
         for (offset, number), others in zip(sentence.varied, _product_of_others(fits)):
@@ -672,13 +830,22 @@ def _depends(words):
 
 
 def _article(word):
-    return "an" if re.match(r"(?!uni(?![nm])|eu|ukr|uru|one$|once$|us[aeu])[aeiou]|hour|hono|hones|heir|8|1[18]$", word) else "a"
+    return (
+        "an"
+        if re.match(
+            r"(?!uni(?![nm])|eu|ukr|uru|one$|once$|us[aeu])[aeiou]|hour|hono|hones|heir|8|1[18]$",
+            word,
+        )
+        else "a"
+    )
 
 
 def _flat(table, prefix=""):
     """{"country.continent": …} of nested tables, as TOML's dotted keys make them."""
     for key, value in table.items():
-        yield from _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else [(prefix + key, value)]
+        yield from (
+            _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else [(prefix + key, value)]
+        )
 
 
 class _Source:
@@ -704,7 +871,11 @@ class _Source:
         for number, line in enumerate(self.text.splitlines(), 1):
             found = re.match(r"\s*\[([\w.\" -]+)\]\s*(#.*)?$", line)
             if found:
-                inside = f"{table}.".startswith(f"{found[1]}.") or f"{found[1]}.".startswith(f"{table}.") or not table
+                inside = (
+                    f"{table}.".startswith(f"{found[1]}.")
+                    or f"{found[1]}.".startswith(f"{table}.")
+                    or not table
+                )
                 around = f"{table}.".startswith(f"{found[1]}.")
                 if inside and table and (not head or around and len(found[1]) > len(head)):
                     best, head = number, found[1]

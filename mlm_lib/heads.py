@@ -43,21 +43,32 @@ class MaskedLMHead(nn.Module):
     ):
         super().__init__()
         if token_embedding is None and vocab_size is None:
-            raise ValueError("vocab_size and token_embedding are both None; give a number of tokens, or an embedding to tie to")
+            raise ValueError(
+                "vocab_size and token_embedding are both None; give a number of tokens, or an embedding to tie to"
+            )
         if token_embedding is not None:
             if not isinstance(token_embedding, nn.Embedding):
-                raise ValueError(f"token_embedding is a {type(token_embedding).__name__}; give the nn.Embedding that holds it")
+                raise ValueError(
+                    f"token_embedding is a {type(token_embedding).__name__}; give the nn.Embedding that holds it"
+                )
             rows, width = token_embedding.weight.shape
             if vocab_size not in (None, rows):
-                raise ValueError(f"vocab_size={vocab_size}, but token_embedding has {rows} rows; they must be equal")
+                raise ValueError(
+                    f"vocab_size={vocab_size}, but token_embedding has {rows} rows; they must be equal"
+                )
             if width != hidden_size:
-                raise ValueError(f"hidden_size={hidden_size}, but token_embedding is {width} wide; tied, they must be equal")
+                raise ValueError(
+                    f"hidden_size={hidden_size}, but token_embedding is {width} wide; tied, they must be equal"
+                )
             vocab_size = rows
         for name, size in (("hidden_size", hidden_size), ("vocab_size", vocab_size)):
             if type(size) is not int or size < 1:
                 raise ValueError(f"{name}={size!r} is not a positive integer")
         self.hidden_size, self.vocab_size = hidden_size, vocab_size
-        self.activation, self.output_activation = _function(activation), _function(output_activation)
+        self.activation, self.output_activation = (
+            _function(activation),
+            _function(output_activation),
+        )
         self.dense = nn.Linear(hidden_size, hidden_size)
         self.norm = nn.LayerNorm(hidden_size, eps=layer_norm_eps)
         # The whole embedding is kept, not only its weight, so that a weight replaced or moved to a device is still shared.
@@ -94,10 +105,16 @@ class MaskedLMHead(nn.Module):
             ValueError: shapes that do not belong together, or a `mask_positions` that is neither integer nor bool.
             IndexError: a position outside 0..T−1.
         """
-        if hidden.shape[-1] != self.hidden_size or (mask_positions is not None and hidden.dim() != 3):
-            raise ValueError(f"hidden has the shape {tuple(hidden.shape)}; this head reads (B, T, {self.hidden_size})")
+        if hidden.shape[-1] != self.hidden_size or (
+            mask_positions is not None and hidden.dim() != 3
+        ):
+            raise ValueError(
+                f"hidden has the shape {tuple(hidden.shape)}; this head reads (B, T, {self.hidden_size})"
+            )
         if mask_positions is not None:
-            hidden = gather(hidden, flat_index(mask_positions, *hidden.shape[:2]))  # (B, M, H) or (N, H)
+            hidden = gather(
+                hidden, flat_index(mask_positions, *hidden.shape[:2])
+            )  # (B, M, H) or (N, H)
         hidden = self.dense(hidden)
         hidden = hidden if self.activation is None else self.activation(hidden)
         hidden = self.norm(hidden)  # (..., H)
@@ -122,17 +139,27 @@ def flat_index(mask_positions, batch, length):
         ValueError, IndexError: as `MaskedLMHead.forward`.
     """
     if not isinstance(mask_positions, torch.Tensor):
-        raise ValueError(f"mask_positions is a {type(mask_positions).__name__}; give a tensor, (B, M) integers or (B, T) bool")
+        raise ValueError(
+            f"mask_positions is a {type(mask_positions).__name__}; give a tensor, (B, M) integers or (B, T) bool"
+        )
     shape = tuple(mask_positions.shape)
     if mask_positions.dtype == torch.bool:
         if shape != (batch, length):
-            raise ValueError(f"a bool mask_positions must be ({batch}, {length}) like the hidden states; got {shape}")
+            raise ValueError(
+                f"a bool mask_positions must be ({batch}, {length}) like the hidden states; got {shape}"
+            )
         return mask_positions.flatten().nonzero().squeeze(1)
     if mask_positions.is_floating_point() or mask_positions.is_complex():
-        raise ValueError(f"mask_positions is {mask_positions.dtype}; give integer positions (B, M) or a bool mask (B, T)")
+        raise ValueError(
+            f"mask_positions is {mask_positions.dtype}; give integer positions (B, M) or a bool mask (B, T)"
+        )
     if len(shape) != 2 or shape[0] != batch:
-        raise ValueError(f"mask_positions has the shape {shape}; {batch} rows of hidden states need ({batch}, M)")
-    mask_positions = mask_positions.long()  # before comparing: a length of 300 does not fit into 8 bits
+        raise ValueError(
+            f"mask_positions has the shape {shape}; {batch} rows of hidden states need ({batch}, M)"
+        )
+    mask_positions = (
+        mask_positions.long()
+    )  # before comparing: a length of 300 does not fit into 8 bits
     outside = (mask_positions < 0) | (mask_positions >= length)
     if outside.any():
         row, slot = outside.nonzero()[0].tolist()
@@ -144,7 +171,9 @@ def flat_index(mask_positions, batch, length):
 
 def gather(hidden, index):
     """The rows of (B, T, H) that a `flat_index` names: (*index.shape, H)."""
-    return hidden.flatten(0, 1).index_select(0, index.flatten()).view(*index.shape, hidden.shape[-1])
+    return (
+        hidden.flatten(0, 1).index_select(0, index.flatten()).view(*index.shape, hidden.shape[-1])
+    )
 
 
 def _function(activation):
@@ -155,5 +184,7 @@ def _function(activation):
         return activation
     found = getattr(F, activation, None) if isinstance(activation, str) else None
     if not callable(found):
-        raise ValueError(f"activation {activation!r} is neither callable nor named in torch.nn.functional, as 'gelu' is")
+        raise ValueError(
+            f"activation {activation!r} is neither callable nor named in torch.nn.functional, as 'gelu' is"
+        )
     return partial(found, dim=-1) if activation in OVER_THE_VOCABULARY else found

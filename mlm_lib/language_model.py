@@ -72,7 +72,12 @@ class LSTMContextualizer(Contextualizer):
     def __init__(self, input_size, hidden_size, num_layers, *, bidirectional, dropout=0.0):
         _check_sizes(input_size=input_size, hidden_size=hidden_size, num_layers=num_layers)
         _check_share("dropout", dropout)
-        super().__init__(lambda: _LSTMStack(input_size, hidden_size, num_layers, dropout), num_layers, hidden_size, bidirectional)
+        super().__init__(
+            lambda: _LSTMStack(input_size, hidden_size, num_layers, dropout),
+            num_layers,
+            hidden_size,
+            bidirectional,
+        )
 
 
 class TransformerContextualizer(Contextualizer):
@@ -95,7 +100,9 @@ class TransformerContextualizer(Contextualizer):
     def __init__(self, hidden_size, num_layers, num_heads, *, bidirectional, dropout=0.1):
         _check_sizes(hidden_size=hidden_size, num_layers=num_layers, num_heads=num_heads)
         _check_share("dropout", dropout)
-        config = EncoderConfig(1, hidden_size, num_layers, num_heads, 4 * hidden_size, dropout=dropout)
+        config = EncoderConfig(
+            1, hidden_size, num_layers, num_heads, 4 * hidden_size, dropout=dropout
+        )
         super().__init__(lambda: _TransformerStack(config), num_layers, hidden_size, bidirectional)
 
 
@@ -135,21 +142,35 @@ class LanguageModel(nn.Module):
         super().__init__()
         theirs = getattr(contextualizer, "bidirectional", None)
         if theirs != bidirectional:
-            raise ValueError(f"the contextualizer has bidirectional={theirs}, the language model {bidirectional}; they must be equal")
+            raise ValueError(
+                f"the contextualizer has bidirectional={theirs}, the language model {bidirectional}; they must be equal"
+            )
         if bidirectional and contextualizer.output_size % 2:
-            raise ValueError(f"output_size={contextualizer.output_size} of a bidirectional contextualizer has no halves")
+            raise ValueError(
+                f"output_size={contextualizer.output_size} of a bidirectional contextualizer has no halves"
+            )
         _check_share("dropout", dropout)
         if num_samples is None and (sparse_embeddings or frequency_order is not None):
-            raise ValueError("sparse_embeddings and frequency_order belong to the sampled softmax; give num_samples as well")
+            raise ValueError(
+                "sparse_embeddings and frequency_order belong to the sampled softmax; give num_samples as well"
+            )
         self.embedder, self.contextualizer = embedder, contextualizer
-        self.vocab_size, self.bidirectional, self.pad_token_id = vocab_size, bidirectional, pad_token_id
+        self.vocab_size, self.bidirectional, self.pad_token_id = (
+            vocab_size,
+            bidirectional,
+            pad_token_id,
+        )
         self.dropout = Dropout(dropout)
         width = contextualizer.output_size // (2 if bidirectional else 1)
         if num_samples is None:
             self.softmax = SoftmaxLoss(vocab_size, width)
         else:
             self.softmax = SampledSoftmaxLoss(
-                vocab_size, width, num_samples, sparse=sparse_embeddings, frequency_order=frequency_order
+                vocab_size,
+                width,
+                num_samples,
+                sparse=sparse_embeddings,
+                frequency_order=frequency_order,
             )
         self._nats, self._count = 0.0, 0
 
@@ -175,20 +196,34 @@ class LanguageModel(nn.Module):
             RuntimeError: the softmax was deleted.
         """
         if self.softmax is None:
-            raise RuntimeError("delete_softmax() has freed the softmax, so there is no loss any more; call embed() for the vectors")
+            raise RuntimeError(
+                "delete_softmax() has freed the softmax, so there is no loss any more; call embed() for the vectors"
+            )
         output = self.embed(input_ids, mask, all_layers=all_layers)
         top = output["lm_embeddings"][-1] if all_layers else output["lm_embeddings"]
         mask = output["mask"]
         pairs = mask[:, :-1] & mask[:, 1:]  # (B, T − 1), neighbours that are both real
         halves = self.dropout(top).chunk(2 if self.bidirectional else 1, -1)
         weight = pairs.sum()
-        forward = self.softmax(halves[0][:, :-1][pairs], input_ids[:, 1:][pairs]) / weight.clamp(min=1)
+        forward = self.softmax(halves[0][:, :-1][pairs], input_ids[:, 1:][pairs]) / weight.clamp(
+            min=1
+        )
         loss, backward = forward, None
         if self.bidirectional:
-            backward = self.softmax(halves[1][:, 1:][pairs], input_ids[:, :-1][pairs]) / weight.clamp(min=1)
+            backward = self.softmax(
+                halves[1][:, 1:][pairs], input_ids[:, :-1][pairs]
+            ) / weight.clamp(min=1)
             loss = (forward + backward) / 2
-        self._nats, self._count = self._nats + loss.item() * weight.item(), self._count + weight.item()
-        losses = {"loss": loss, "forward_loss": forward, "backward_loss": backward, "batch_weight": weight.to(loss.dtype)}
+        self._nats, self._count = (
+            self._nats + loss.item() * weight.item(),
+            self._count + weight.item(),
+        )
+        losses = {
+            "loss": loss,
+            "forward_loss": forward,
+            "backward_loss": backward,
+            "batch_weight": weight.to(loss.dtype),
+        }
         return losses | output
 
     def embed(self, input_ids, mask=None, *, all_layers=False):
@@ -201,17 +236,32 @@ class LanguageModel(nn.Module):
             noncontextual_token_embeddings: (B, T, E), the embedder's.
             mask: (B, T) bool.
         """
-        if input_ids.dtype not in (torch.int64, torch.int32) or input_ids.dim() != 2 or not input_ids.numel():
+        if (
+            input_ids.dtype not in (torch.int64, torch.int32)
+            or input_ids.dim() != 2
+            or not input_ids.numel()
+        ):
             kind = f"{input_ids.dtype}, {tuple(input_ids.shape)}"
-            raise ValueError(f"input_ids must be integers (B, T), of 64 or 32 bits, at least one token; got {kind}")
-        if input_ids.device.type == "cpu" and not 0 <= int(input_ids.min()) <= int(input_ids.max()) < self.vocab_size:
+            raise ValueError(
+                f"input_ids must be integers (B, T), of 64 or 32 bits, at least one token; got {kind}"
+            )
+        if (
+            input_ids.device.type == "cpu"
+            and not 0 <= int(input_ids.min()) <= int(input_ids.max()) < self.vocab_size
+        ):
             wrong = input_ids[(input_ids < 0) | (input_ids >= self.vocab_size)][0].item()
-            raise ValueError(f"input_ids holds {wrong}, which is outside the vocabulary, 0..{self.vocab_size - 1}")
+            raise ValueError(
+                f"input_ids holds {wrong}, which is outside the vocabulary, 0..{self.vocab_size - 1}"
+            )
         mask = input_ids != self.pad_token_id if mask is None else _bool_mask(mask, input_ids)
         embeddings = self.embedder(input_ids)  # (B, T, E)
         options = {"all_layers": True} if all_layers else {}
         contextual = self.contextualizer(embeddings, mask, **options)
-        return {"lm_embeddings": contextual, "noncontextual_token_embeddings": embeddings, "mask": mask}
+        return {
+            "lm_embeddings": contextual,
+            "noncontextual_token_embeddings": embeddings,
+            "mask": mask,
+        }
 
     def delete_softmax(self):
         """Frees the softmax and its weights, where only the vectors are wanted. `embed` goes on working."""
@@ -274,7 +324,9 @@ class LanguageModelEmbedder(nn.Module):
                 f"the embedder is {embeddings.shape[-1]} wide and the contextualizer {self.output_size}; layers can be mixed "
                 "only if each direction is as wide as the embedder"
             )
-        stacked = torch.stack([torch.cat([embeddings] * copies, -1), *layers], -1)  # (B, T, H, layers)
+        stacked = torch.stack(
+            [torch.cat([embeddings] * copies, -1), *layers], -1
+        )  # (B, T, H, layers)
         mixed = (stacked * self.scalars.softmax(0)).sum(-1) * self.gamma
         return self.dropout(mixed.masked_fill(~mask[..., None], 0.0))
 
@@ -316,7 +368,9 @@ class _TransformerStack(nn.Module):
         T, H = hidden.shape[1:]
         # Normalised first, so that token and position are of like size whatever the embedder's scale.
         hidden = self.dropout(self.norm(hidden) + sinusoids(T, H).to(hidden))
-        causal = torch.ones(T, T, dtype=torch.bool, device=hidden.device).tril()[None, None]  # [query, key]
+        causal = torch.ones(T, T, dtype=torch.bool, device=hidden.device).tril()[
+            None, None
+        ]  # [query, key]
         states = []
         for block in self.blocks:
             hidden = block(hidden, causal)[0]
@@ -334,7 +388,9 @@ def sinusoids(length, size):
 def _read(stack, embeddings, mask, *, reverse):
     """The layers of a stack that reads each row's real tokens in order, or in reverse order, put back in their places."""
     if mask is None or embeddings.device.type == "cpu" and mask.all():
-        return [layer.flip(1) for layer in stack(embeddings.flip(1))] if reverse else stack(embeddings)
+        return (
+            [layer.flip(1) for layer in stack(embeddings.flip(1))] if reverse else stack(embeddings)
+        )
     places = torch.arange(mask.shape[1], device=mask.device)
     # Real tokens first, in the order in which they are read, and pads behind them, where they are not read before any.
     order = (~mask * mask.shape[1] + (places.flip(0) if reverse else places)).argsort(1)  # (B, T)
@@ -350,10 +406,14 @@ def _take(rows, places):
 
 def _bool_mask(mask, input_ids):
     if mask.shape != input_ids.shape:
-        raise ValueError(f"mask {tuple(mask.shape)} and input_ids {tuple(input_ids.shape)} must have one shape")
+        raise ValueError(
+            f"mask {tuple(mask.shape)} and input_ids {tuple(input_ids.shape)} must have one shape"
+        )
     real = mask if mask.dtype == torch.bool else mask != 0
     if mask.device.type == "cpu" and mask.dtype != torch.bool and not (mask == real).all():
-        raise ValueError(f"mask holds {mask[mask != real][0].item()}; it must be 1 at real tokens and 0 at padding")
+        raise ValueError(
+            f"mask holds {mask[mask != real][0].item()}; it must be 1 at real tokens and 0 at padding"
+        )
     return real
 
 

@@ -41,7 +41,9 @@ def find_leaks(contextualizer, input_size, *, direction, length=8, seed=0):
     Raises:
         ValueError: an unknown direction, a length below 2, an output that is not (B, T, H).
     """
-    return dependencies(contextualizer, input_size, direction=direction, length=length, seed=seed) & _forbidden(direction, length)
+    return dependencies(
+        contextualizer, input_size, direction=direction, length=length, seed=seed
+    ) & _forbidden(direction, length)
 
 
 def assert_no_leaks(contextualizer, input_size, *, length=8):
@@ -129,7 +131,9 @@ def _by_gradient(module, inputs, direction):
         gradient = None
         if mixture.requires_grad:
             (gradient,) = torch.autograd.grad(mixture, inputs, retain_graph=True, allow_unused=True)
-        sizes.append((torch.zeros_like(inputs) if gradient is None else gradient).abs().amax(-1))  # (B, T)
+        sizes.append(
+            (torch.zeros_like(inputs) if gradient is None else gradient).abs().amax(-1)
+        )  # (B, T)
     sizes = torch.stack(sizes)  # (T, B, T), [output, draw, input]
     # Below the threshold lies the rounding of a Fourier transform, say, and no mask worth the name.
     return (~sizes.isfinite() | (sizes > ROUNDING * sizes.amax())).any(1)
@@ -142,7 +146,9 @@ def _by_change(module, inputs, others, direction):
     random = torch.get_rng_state()
 
     def run(x):
-        torch.set_rng_state(random)  # the same dropout each time, and a copy, for what the module may keep from a call
+        torch.set_rng_state(
+            random
+        )  # the same dropout each time, and a copy, for what the module may keep from a call
         return _outputs(copy.deepcopy(module), x, direction)
 
     before = run(inputs)
@@ -150,7 +156,9 @@ def _by_change(module, inputs, others, direction):
         changed = inputs.clone()
         changed[:, seen] = others[:, seen]
         difference = (run(changed) - before).abs().amax(-1)  # (B, T)
-        found[:, seen] = ~(difference <= 1e4 * ROUNDING * before.abs().amax()).all(0)  # not a number is a difference
+        found[:, seen] = ~(difference <= 1e4 * ROUNDING * before.abs().amax()).all(
+            0
+        )  # not a number is a difference
     return found
 
 
@@ -162,15 +170,29 @@ def _outputs(module, inputs, direction):
         raise ValueError(f"{type(module).__name__} reads (T, B, E); make it with batch_first=True")
     inputs = inputs.clone()  # which the module may change in place
     outputs = module(inputs, mask) if not recurrent and _takes_mask(module) else module(inputs)
-    if isinstance(outputs, (tuple, list)):  # of layers the last is the top; states or weights come second
-        layers = all(isinstance(layer, torch.Tensor) and layer.shape == outputs[0].shape for layer in outputs)
+    if isinstance(
+        outputs, (tuple, list)
+    ):  # of layers the last is the top; states or weights come second
+        layers = all(
+            isinstance(layer, torch.Tensor) and layer.shape == outputs[0].shape for layer in outputs
+        )
         outputs = outputs[-1 if layers else 0]
-    if not isinstance(outputs, torch.Tensor) or outputs.dim() != 3 or outputs.shape[:2] != inputs.shape[:2]:
-        shape = tuple(outputs.shape) if isinstance(outputs, torch.Tensor) else type(outputs).__name__
-        raise ValueError(f"{type(module).__name__} returned {shape}; for inputs {tuple(inputs.shape)} it must be (B, T, H)")
+    if (
+        not isinstance(outputs, torch.Tensor)
+        or outputs.dim() != 3
+        or outputs.shape[:2] != inputs.shape[:2]
+    ):
+        shape = (
+            tuple(outputs.shape) if isinstance(outputs, torch.Tensor) else type(outputs).__name__
+        )
+        raise ValueError(
+            f"{type(module).__name__} returned {shape}; for inputs {tuple(inputs.shape)} it must be (B, T, H)"
+        )
     if _is_bidirectional(module):
         if outputs.shape[-1] % 2:
-            raise ValueError(f"{type(module).__name__} is bidirectional, and its width of {outputs.shape[-1]} has no halves")
+            raise ValueError(
+                f"{type(module).__name__} is bidirectional, and its width of {outputs.shape[-1]} has no halves"
+            )
         outputs = outputs.chunk(2, -1)[DIRECTIONS.index(direction)]
     return outputs
 
@@ -182,4 +204,6 @@ def _is_bidirectional(module):
 def _takes_mask(module):
     kinds = [p.kind for p in inspect.signature(module.forward).parameters.values()]
     by_position = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    return sum(kind in by_position for kind in kinds) > 1 or inspect.Parameter.VAR_POSITIONAL in kinds
+    return (
+        sum(kind in by_position for kind in kinds) > 1 or inspect.Parameter.VAR_POSITIONAL in kinds
+    )

@@ -7,7 +7,9 @@ import torch.nn as nn
 import torch.nn.functional as F
 
 IGNORE = -100  # the label of a position that has none, as in PyTorch and transformers
-NO_LABEL_IS_IGNORED = torch.iinfo(torch.long).min  # by F.cross_entropy, which would pass over −100 in silence
+NO_LABEL_IS_IGNORED = torch.iinfo(
+    torch.long
+).min  # by F.cross_entropy, which would pass over −100 in silence
 LOGITS_AT_ONCE = 2**25  # 128 MB of float32, where no gradient is wanted
 
 
@@ -33,16 +35,26 @@ def masked_cross_entropy(logits, labels):
             "logits need one axis more, of the vocabulary's size"
         )
     if labels.dtype not in (torch.int64, torch.int32, torch.int16):
-        raise ValueError(f"labels are {labels.dtype}; they must be token ids, such as torch.long, not a mask or scores")
+        raise ValueError(
+            f"labels are {labels.dtype}; they must be token ids, such as torch.long, not a mask or scores"
+        )
     vocab_size = logits.shape[-1]
     has_label = labels != IGNORE  # (...)
     targets = labels[has_label].long()  # (N,)
     # On an accelerator this look would make the program wait for the device at each step, so it is left to the kernel.
-    if targets.device.type == "cpu" and targets.numel() and not 0 <= int(targets.min()) <= int(targets.max()) < vocab_size:
+    if (
+        targets.device.type == "cpu"
+        and targets.numel()
+        and not 0 <= int(targets.min()) <= int(targets.max()) < vocab_size
+    ):
         wrong = targets[(targets < 0) | (targets >= vocab_size)][0].item()
-        raise ValueError(f"label {wrong} is neither {IGNORE} nor in 0..{vocab_size - 1}, the ids that the logits can name")
+        raise ValueError(
+            f"label {wrong} is neither {IGNORE} nor in 0..{vocab_size - 1}, the ids that the logits can name"
+        )
     # Logits that were computed only where there is a label are taken as they are: a copy of them would be large.
-    picked = logits.reshape(-1, vocab_size) if targets.numel() == labels.numel() else logits[has_label]  # (N, V)
+    picked = (
+        logits.reshape(-1, vocab_size) if targets.numel() == labels.numel() else logits[has_label]
+    )  # (N, V)
     return F.cross_entropy(_wide(picked), targets, reduction="sum") / max(1, targets.numel())
 
 
@@ -84,24 +96,43 @@ class SoftmaxLoss(nn.Module):
 
     def _full(self, embeddings, targets):
         # Without gradients nothing is kept, so that rows can be taken a few at a time and (N, V) never stands in memory.
-        rows = max(1, len(targets) if torch.is_grad_enabled() else LOGITS_AT_ONCE // self.vocab_size)
+        rows = max(
+            1, len(targets) if torch.is_grad_enabled() else LOGITS_AT_ONCE // self.vocab_size
+        )
         parts = zip(embeddings.split(rows), targets.split(rows))
         return sum(
-            F.cross_entropy(_wide(F.linear(x, self.weight, self.bias)), t, reduction="sum", ignore_index=NO_LABEL_IS_IGNORED)
+            F.cross_entropy(
+                _wide(F.linear(x, self.weight, self.bias)),
+                t,
+                reduction="sum",
+                ignore_index=NO_LABEL_IS_IGNORED,
+            )
             for x, t in parts
         )
 
     def _check(self, embeddings, targets):
-        if embeddings.dim() != 2 or embeddings.shape[1] != self.embedding_dim or embeddings.shape[:1] != targets.shape:
+        if (
+            embeddings.dim() != 2
+            or embeddings.shape[1] != self.embedding_dim
+            or embeddings.shape[:1] != targets.shape
+        ):
             raise ValueError(
                 f"embeddings {tuple(embeddings.shape)} and targets {tuple(targets.shape)}; this loss reads "
                 f"(N, {self.embedding_dim}) and (N,)"
             )
         if targets.dtype not in (torch.int64, torch.int32, torch.int16):
-            raise ValueError(f"targets are {targets.dtype}; they must be token ids, such as torch.long")
-        if targets.device.type == "cpu" and targets.numel() and not 0 <= int(targets.min()) <= int(targets.max()) < self.vocab_size:
+            raise ValueError(
+                f"targets are {targets.dtype}; they must be token ids, such as torch.long"
+            )
+        if (
+            targets.device.type == "cpu"
+            and targets.numel()
+            and not 0 <= int(targets.min()) <= int(targets.max()) < self.vocab_size
+        ):
             wrong = targets[(targets < 0) | (targets >= self.vocab_size)][0].item()
-            raise ValueError(f"target {wrong} is outside 0..{self.vocab_size - 1}; leave padding out before the loss")
+            raise ValueError(
+                f"target {wrong} is outside 0..{self.vocab_size - 1}; leave padding out before the loss"
+            )
 
     def extra_repr(self):
         """What `print(loss)` says of it."""
@@ -131,7 +162,9 @@ class SampledSoftmaxLoss(SoftmaxLoss):
         ValueError: a size that is not a positive integer, as many samples as words, an order that is no permutation.
     """
 
-    def __init__(self, vocab_size, embedding_dim, num_samples, *, sparse=False, frequency_order=None):
+    def __init__(
+        self, vocab_size, embedding_dim, num_samples, *, sparse=False, frequency_order=None
+    ):
         super().__init__(vocab_size, embedding_dim)
         if type(num_samples) is not int or not 1 <= num_samples < vocab_size:
             raise ValueError(
@@ -141,13 +174,17 @@ class SampledSoftmaxLoss(SoftmaxLoss):
         self.num_samples, self.sparse = num_samples, sparse
         order = None if frequency_order is None else _permutation(frequency_order, vocab_size)
         self.register_buffer("order", order, persistent=False)  # rank to id
-        self.register_buffer("rank", None if order is None else order.argsort(), persistent=False)  # id to rank
+        self.register_buffer(
+            "rank", None if order is None else order.argsort(), persistent=False
+        )  # id to rank
 
     def forward(self, embeddings, targets):
         """The summed loss, sampled in training and full in evaluation; arguments and errors as in `SoftmaxLoss`."""
         self._check(embeddings, targets)
         targets = targets.long()
-        return self._sampled(embeddings, targets) if self.training else self._full(embeddings, targets)
+        return (
+            self._sampled(embeddings, targets) if self.training else self._full(embeddings, targets)
+        )
 
     def _sampled(self, embeddings, targets):
         ranks, tries = log_uniform_sample(self.vocab_size, self.num_samples)
@@ -155,13 +192,18 @@ class SampledSoftmaxLoss(SoftmaxLoss):
         sampled = ranks if self.order is None else self.order[ranks]  # (S,)
         target_ranks = targets if self.rank is None else self.rank.index_select(0, targets)
         ids, N = torch.cat([targets, sampled]), len(targets)
-        weight, bias = self._rows(self.weight, ids), self._rows(self.bias, ids)  # (N + S, D), (N + S,)
+        weight, bias = (
+            self._rows(self.weight, ids),
+            self._rows(self.bias, ids),
+        )  # (N + S, D), (N + S,)
         expected = log_expected_count(torch.cat([target_ranks, ranks]), self.vocab_size, tries)
         true = _wide((embeddings * weight[:N]).sum(-1) + bias[:N])  # (N,)
         rivals = _wide(F.linear(embeddings, weight[N:], bias[N:]))  # (N, S)
         true, rivals = true - expected[:N].to(true.dtype), rivals - expected[N:].to(true.dtype)
         rivals = rivals.masked_fill(sampled == targets[:, None], -torch.inf)  # accidental hits
-        return F.cross_entropy(torch.cat([true[:, None], rivals], 1), torch.zeros_like(targets), reduction="sum")
+        return F.cross_entropy(
+            torch.cat([true[:, None], rivals], 1), torch.zeros_like(targets), reduction="sum"
+        )
 
     def _rows(self, table, ids):
         return sparse_rows(table, ids) if self.sparse else table.index_select(0, ids)
@@ -180,18 +222,26 @@ class SampledSoftmaxLoss(SoftmaxLoss):
                 uniform one, since the ids are not sorted by frequency, or since no word is much more frequent than others.
         """
         counts = _counts(counts, self.vocab_size)
-        ranks = torch.arange(self.vocab_size, device="cpu") if self.rank is None else self.rank.cpu()
+        ranks = (
+            torch.arange(self.vocab_size, device="cpu") if self.rank is None else self.rank.cpu()
+        )
         surprise = -log_uniform(ranks, self.vocab_size).log()
         nats = (counts / counts.sum() * surprise).sum().item()
         uniform = math.log(self.vocab_size)
         if nats > uniform:
-            best = (counts.sort(descending=True).values / counts.sum() * surprise.sort().values).sum().item()
+            best = (
+                (counts.sort(descending=True).values / counts.sum() * surprise.sort().values)
+                .sum()
+                .item()
+            )
             remedy = (
                 f"in the order of frequency it is {best:.2f}; pass frequency_order=frequency_order(counts)"
                 if best < uniform
                 else "these words are too evenly frequent for a log-uniform sampler; use SoftmaxLoss"
             )
-            raise ValueError(f"the sampler's surprise at these words is {nats:.2f} nats, more than ln V = {uniform:.2f}: {remedy}")
+            raise ValueError(
+                f"the sampler's surprise at these words is {nats:.2f} nats, more than ln V = {uniform:.2f}: {remedy}"
+            )
         return nats
 
     def extra_repr(self):
@@ -257,12 +307,16 @@ def _permutation(order, vocab_size):
     """A copy of an order of all ids, checked."""
     order = torch.as_tensor(order, device="cpu")
     if order.dtype not in (torch.int64, torch.int32, torch.int16) or order.shape != (vocab_size,):
-        raise ValueError(f"frequency_order is {order.dtype}, {tuple(order.shape)}; it must be integers ({vocab_size},)")
+        raise ValueError(
+            f"frequency_order is {order.dtype}, {tuple(order.shape)}; it must be integers ({vocab_size},)"
+        )
     order = order.long().clone()
     times = torch.bincount(order.clamp(0, vocab_size - 1), minlength=vocab_size)
     wrong = (order < 0) | (order >= vocab_size) | (times[order.clamp(0, vocab_size - 1)] > 1)
     if wrong.any():
-        raise ValueError(f"frequency_order holds {order[wrong][0].item()}, outside 0..{vocab_size - 1} or twice; each id stands there once")
+        raise ValueError(
+            f"frequency_order holds {order[wrong][0].item()}, outside 0..{vocab_size - 1} or twice; each id stands there once"
+        )
     return order
 
 
@@ -272,6 +326,13 @@ def _wide(logits):
 
 def _counts(counts, vocab_size):
     counts = torch.as_tensor(counts, device="cpu").double()
-    if counts.shape != (vocab_size,) or not counts.isfinite().all() or (counts < 0).any() or not counts.sum():
-        raise ValueError(f"counts {tuple(counts.shape)} must be one number of 0 or more for each of {vocab_size} ids, not all 0")
+    if (
+        counts.shape != (vocab_size,)
+        or not counts.isfinite().all()
+        or (counts < 0).any()
+        or not counts.sum()
+    ):
+        raise ValueError(
+            f"counts {tuple(counts.shape)} must be one number of 0 or more for each of {vocab_size} ids, not all 0"
+        )
     return counts

@@ -59,7 +59,14 @@ class MaskedLanguageModel(nn.Module):
         return cls(encoder, head)
 
     def forward(
-        self, input_ids, attention_mask=None, token_type_ids=None, *, labels=None, mask_positions=None, target_ids=None
+        self,
+        input_ids,
+        attention_mask=None,
+        token_type_ids=None,
+        *,
+        labels=None,
+        mask_positions=None,
+        target_ids=None,
     ):
         """Scores everywhere, at the labels, or at the blanks.
 
@@ -81,17 +88,25 @@ class MaskedLanguageModel(nn.Module):
             ValueError: labels together with positions, targets without positions, shapes that do not belong together.
         """
         if labels is not None and (mask_positions is not None or target_ids is not None):
-            raise ValueError("labels and mask_positions ask the same question in two ways; give one of them")
+            raise ValueError(
+                "labels and mask_positions ask the same question in two ways; give one of them"
+            )
         if target_ids is not None and mask_positions is None:
             raise ValueError("target_ids without mask_positions; say where the targets stood")
         if input_ids.dim() != 2:
             raise ValueError(f"input_ids must be (B, T); got {tuple(input_ids.shape)}")
         if attention_mask is not None and attention_mask.shape != input_ids.shape:
-            raise ValueError(f"attention_mask {tuple(attention_mask.shape)} and input_ids {tuple(input_ids.shape)} must have one shape")
+            raise ValueError(
+                f"attention_mask {tuple(attention_mask.shape)} and input_ids {tuple(input_ids.shape)} must have one shape"
+            )
         if labels is not None and labels.shape != input_ids.shape:
-            raise ValueError(f"labels {tuple(labels.shape)} and input_ids {tuple(input_ids.shape)} must have one shape")
+            raise ValueError(
+                f"labels {tuple(labels.shape)} and input_ids {tuple(input_ids.shape)} must have one shape"
+            )
         if mask_positions is not None and mask_positions.dtype == torch.bool:
-            raise ValueError("mask_positions is torch.bool; give (B, M) integers, or labels (B, T) where a mask is at hand")
+            raise ValueError(
+                "mask_positions is torch.bool; give (B, M) integers, or labels (B, T) where a mask is at hand"
+            )
         if target_ids is not None and target_ids.shape != mask_positions.shape:
             raise ValueError(
                 f"mask_positions {tuple(mask_positions.shape)} and target_ids {tuple(target_ids.shape)} must have one shape"
@@ -119,8 +134,12 @@ class MaskedLanguageModel(nn.Module):
             KeyError: an output without `top_indices`.
         """
         if "top_indices" not in output:
-            raise KeyError("the output has no top_indices; call the model with mask_positions to get candidates")
-        name = getattr(tokenizer, "convert_ids_to_tokens", None) or (lambda ids: [tokenizer.tokens.get(i) for i in ids])
+            raise KeyError(
+                "the output has no top_indices; call the model with mask_positions to get candidates"
+            )
+        name = getattr(tokenizer, "convert_ids_to_tokens", None) or (
+            lambda ids: [tokenizer.tokens.get(i) for i in ids]
+        )
         blanks = output["blanks"].tolist()
         words = [
             [name(candidates) if real else [] for candidates, real in zip(*row)]
@@ -132,8 +151,14 @@ class MaskedLanguageModel(nn.Module):
         """(B, T, V), or (N, V) or (B, M, V) at positions in the forms that the head takes."""
         input_ids, attention_mask, token_type_ids = inputs
         if token_type_ids is not None and self.embedder_inputs < 3:
-            raise ValueError(f"{type(self.embedder).__name__} has no use for token_type_ids; leave them out")
-        if positions is not None and self.contextualizer is None and isinstance(self.embedder, BertEncoder):
+            raise ValueError(
+                f"{type(self.embedder).__name__} has no use for token_type_ids; leave them out"
+            )
+        if (
+            positions is not None
+            and self.contextualizer is None
+            and isinstance(self.embedder, BertEncoder)
+        ):
             # The encoder can leave out most of its last block; the head then finds its rows gathered.
             index = flat_index(positions, *input_ids.shape)
             contextual = self.embedder(*inputs, select=partial(gather, index=index))
@@ -154,7 +179,12 @@ class MaskedLanguageModel(nn.Module):
             blanks = blanks & attention_mask.bool().gather(1, positions.long())
         scores = logits.detach() if logits.dtype.itemsize >= 4 else logits.detach().float()
         best = scores.softmax(-1).topk(min(self.top_k, logits.shape[-1]))
-        output = {"logits": logits, "probabilities": best.values, "top_indices": best.indices, "blanks": blanks}
+        output = {
+            "logits": logits,
+            "probabilities": best.values,
+            "top_indices": best.indices,
+            "blanks": blanks,
+        }
         if targets is not None:
             output["loss"] = masked_cross_entropy(logits, targets.masked_fill(~blanks, IGNORE))
         return output

@@ -58,25 +58,37 @@ def mask_tokens(
             "pass tensors of one shape (B, T)"
         )
     if input_ids.dim() != 2 or input_ids.numel() == 0:
-        raise ValueError(f"input_ids has the shape {tuple(input_ids.shape)}; a batch (B, T) with at least one token is needed")
+        raise ValueError(
+            f"input_ids has the shape {tuple(input_ids.shape)}; a batch (B, T) with at least one token is needed"
+        )
     if input_ids.dtype not in _ID_TYPES:
-        raise ValueError(f"input_ids is {input_ids.dtype}; token ids are signed integers, such as torch.long")
+        raise ValueError(
+            f"input_ids is {input_ids.dtype}; token ids are signed integers, such as torch.long"
+        )
     blocked = torch.as_tensor(special_tokens_mask, device=input_ids.device).bool()
     if blocked.shape != input_ids.shape:
-        raise ValueError(f"special_tokens_mask is {tuple(blocked.shape)}, input_ids {tuple(input_ids.shape)}; they must agree")
+        raise ValueError(
+            f"special_tokens_mask is {tuple(blocked.shape)}, input_ids {tuple(input_ids.shape)}; they must agree"
+        )
     random_token_ids = torch.as_tensor(random_token_ids, device=input_ids.device)
     if mask_token_id is None or mask_token_id < 0:
         raise ValueError(f"mask_token_id is {mask_token_id}; token ids start at 0")
     if random_token_ids.numel() == 0:
         if random_share > 0:
             raise ValueError(f"random_share is {random_share}, but random_token_ids is empty")
-    elif random_token_ids.dim() != 1 or random_token_ids.dtype not in _ID_TYPES or int(random_token_ids.min()) < 0:
+    elif (
+        random_token_ids.dim() != 1
+        or random_token_ids.dtype not in _ID_TYPES
+        or int(random_token_ids.min()) < 0
+    ):
         raise ValueError(
             f"random_token_ids is {random_token_ids.dtype} {tuple(random_token_ids.shape)} from "
             f"{random_token_ids.min().item()}; pass a list of token ids, each 0 or more"
         )
     if (random_token_ids == mask_token_id).any():
-        raise ValueError(f"random_token_ids holds {mask_token_id}, the id of [MASK]; pass ordinary tokens only")
+        raise ValueError(
+            f"random_token_ids holds {mask_token_id}, the id of [MASK]; pass ordinary tokens only"
+        )
 
     # One uniform number per token (or per word) decides everything: below `rate` it is chosen, and where below
     # `rate` it falls says what becomes of it.
@@ -87,7 +99,9 @@ def mask_tokens(
     else:
         word_ids = torch.as_tensor(word_ids, device=input_ids.device)
         if word_ids.shape != input_ids.shape:
-            raise ValueError(f"word_ids is {tuple(word_ids.shape)}, input_ids {tuple(input_ids.shape)}; they must agree")
+            raise ValueError(
+                f"word_ids is {tuple(word_ids.shape)}, input_ids {tuple(input_ids.shape)}; they must agree"
+            )
         blocked = blocked | (word_ids < 0)
         draws = _draw_per_word(word_ids, blocked, rate, spans, generator)
     chosen = _places((draws < rate) & ~blocked)  # (S,) in the batch laid out flat
@@ -96,8 +110,12 @@ def mask_tokens(
     labels[chosen] = answers = tokens[chosen]  # before anything is hidden
     corrupted = answers.masked_fill(draws < rate * mask_share, mask_token_id)
     if random_share > 0:
-        swapped = _places((draws >= rate * mask_share) & (draws < rate * (mask_share + random_share)))
-        pick = torch.randint(random_token_ids.numel(), swapped.shape, generator=generator, device=swapped.device)
+        swapped = _places(
+            (draws >= rate * mask_share) & (draws < rate * (mask_share + random_share))
+        )
+        pick = torch.randint(
+            random_token_ids.numel(), swapped.shape, generator=generator, device=swapped.device
+        )
         corrupted[swapped] = random_token_ids[pick].to(corrupted.dtype)
     masked[chosen] = corrupted
     return masked.view(input_ids.shape), labels.view(input_ids.shape)
@@ -115,14 +133,18 @@ def _check_rates(rate, mask_share, random_share):
         if not (isinstance(value, Real) and 0 <= value <= 1):  # NaN fails this too
             raise ValueError(f"{name} is {value!r}; it must be a number between 0 and 1")
     if mask_share + random_share > 1 + 1e-9:
-        raise ValueError(f"mask_share {mask_share} and random_share {random_share} sum to more than 1")
+        raise ValueError(
+            f"mask_share {mask_share} and random_share {random_share} sum to more than 1"
+        )
 
 
 def _draw_per_word(word_ids, blocked, rate, spans, generator):
     """A uniform number per word, spread over its pieces. (B, T)"""
     starts = torch.ones_like(blocked)
     starts[:, 1:] = (word_ids[:, 1:] != word_ids[:, :-1]) | blocked[:, :-1]
-    index = (starts & ~blocked).cumsum(1).sub_(1).clamp_(min=0)  # (B, T) the word's number in its row
+    index = (
+        (starts & ~blocked).cumsum(1).sub_(1).clamp_(min=0)
+    )  # (B, T) the word's number in its row
     shape = (index.shape[0], int(index.max()) + 1)  # (B, W)
     draws = torch.rand(shape, generator=generator, device=index.device)
     if spans:
@@ -136,7 +158,9 @@ def _cover(shape, rate, generator, device):
     start_chance, cumulative = _span_law(rate)
     wide = (rows, words + SPAN_MAX - 1)
     starts = torch.rand(wide, generator=generator, device=device) < start_chance
-    lengths = 1 + torch.bucketize(torch.rand(wide, generator=generator, device=device), cumulative.to(device))
+    lengths = 1 + torch.bucketize(
+        torch.rand(wide, generator=generator, device=device), cumulative.to(device)
+    )
     place = torch.arange(wide[1], device=device)
     ends = torch.where(starts, place + lengths, 0)  # the first word after the span
     return (ends.cummax(1).values > place)[:, SPAN_MAX - 1 :]  # (B, W)
@@ -179,7 +203,9 @@ def labels_to_positions(labels, max_masks=None):
     if max_masks is None:
         max_masks = most
     elif most > max_masks:
-        raise ValueError(f"a row has {most} labels, and max_masks is {max_masks}; raise it to {most}")
+        raise ValueError(
+            f"a row has {most} labels, and max_masks is {max_masks}; raise it to {most}"
+        )
     rows, columns = has_label.nonzero(as_tuple=True)
     slots = has_label.cumsum(1)[rows, columns] - 1
     shape = (labels.shape[0], max_masks)
@@ -199,10 +225,14 @@ def positions_to_labels(mask_positions, mask_ids, mask_weights, length):
     used = mask_weights > 0  # (B, M)
     outside = used & ((mask_positions < 0) | (mask_positions >= length))
     if outside.any():
-        raise ValueError(f"mask_positions holds {mask_positions[outside][0].item()}, outside 0..{length - 1}")
+        raise ValueError(
+            f"mask_positions holds {mask_positions[outside][0].item()}, outside 0..{length - 1}"
+        )
     rows, slots = used.nonzero(as_tuple=True)
     columns = mask_positions[rows, slots]
-    labels = torch.full((mask_positions.shape[0], length), IGNORE, dtype=torch.long, device=mask_positions.device)
+    labels = torch.full(
+        (mask_positions.shape[0], length), IGNORE, dtype=torch.long, device=mask_positions.device
+    )
     labels[rows, columns] = mask_ids[rows, slots].long()
     places, counts = (rows * length + columns).unique(return_counts=True)
     if (counts > 1).any():
@@ -263,14 +293,21 @@ class MaskingCollator:
         _check_rates(rate, mask_share, random_share)
         for name in ("mask", "pad"):
             if getattr(tokenizer, f"{name}_token_id", None) is None:
-                raise ValueError(f"this {type(tokenizer).__name__} has no [{name.upper()}] token; add one to its vocabulary")
+                raise ValueError(
+                    f"this {type(tokenizer).__name__} has no [{name.upper()}] token; add one to its vocabulary"
+                )
         if strategy not in STRATEGIES:
             raise ValueError(f"strategy is {strategy!r}; choose one of {', '.join(STRATEGIES)}")
         if pad_to_multiple_of is not None and pad_to_multiple_of < 1:
             raise ValueError(f"pad_to_multiple_of is {pad_to_multiple_of}; it must be 1 or more")
         if not isinstance(seed, Integral | None):
             raise ValueError(f"seed is {seed!r}; a whole number or None is needed")
-        self.rate, self.mask_share, self.random_share, self.strategy = rate, mask_share, random_share, strategy
+        self.rate, self.mask_share, self.random_share, self.strategy = (
+            rate,
+            mask_share,
+            random_share,
+            strategy,
+        )
         self.pad_to_multiple_of, self.seed = pad_to_multiple_of, None if seed is None else int(seed)
         self.mask_token_id, self.pad_token_id = tokenizer.mask_token_id, tokenizer.pad_token_id
 
@@ -283,9 +320,15 @@ class MaskingCollator:
         self.random_token_ids = torch.tensor(sorted(set(vocab.values()).difference(special)))
         self.continues = torch.zeros(size, dtype=torch.bool)
         self.continues[[index for token, index in vocab.items() if token.startswith("##")]] = True
-        model = type(getattr(tokenizer, "backend_tokenizer", None) and tokenizer.backend_tokenizer.model).__name__
-        if strategy != "token" and (model not in ("NoneType", "WordPiece") or not self.continues.any()):
-            raise ValueError(f"strategy {strategy!r} finds words by the ## pieces of WordPiece, and this vocabulary has none")
+        model = type(
+            getattr(tokenizer, "backend_tokenizer", None) and tokenizer.backend_tokenizer.model
+        ).__name__
+        if strategy != "token" and (
+            model not in ("NoneType", "WordPiece") or not self.continues.any()
+        ):
+            raise ValueError(
+                f"strategy {strategy!r} finds words by the ## pieces of WordPiece, and this vocabulary has none"
+            )
         self._process, self._calls, self._epoch = os.getpid(), 0, 0
         # Each epoch's workers are new processes. What outlives them is this list of epochs, known by their base seed.
         self._epochs = torch.zeros(_EPOCHS, dtype=torch.long).share_memory_()
@@ -296,14 +339,18 @@ class MaskingCollator:
 
     def __call__(self, examples):
         if isinstance(examples, Mapping):
-            raise ValueError("a dict of columns was passed; a batch is a list of examples, as a DataLoader gives it")
+            raise ValueError(
+                "a dict of columns was passed; a batch is a list of examples, as a DataLoader gives it"
+            )
         if len(examples) == 0:
             raise ValueError("the batch is empty; pass at least one example")
         fields = self._pad(examples)
         input_ids = fields["input_ids"]
         if int(input_ids.min()) < 0 or int(input_ids.max()) >= len(self.is_special):
             wrong = input_ids[(input_ids < 0) | (input_ids >= len(self.is_special))][0].item()
-            raise ValueError(f"id {wrong} is outside the vocabulary of {len(self.is_special)} tokens")
+            raise ValueError(
+                f"id {wrong} is outside the vocabulary of {len(self.is_special)} tokens"
+            )
         blocked = self.is_special[input_ids]
         if "special_tokens_mask" in fields:
             blocked |= fields.pop("special_tokens_mask").bool()
@@ -327,8 +374,16 @@ class MaskingCollator:
 
     def _pad(self, examples):
         """Rows of unequal length to (B, T) tensors, one for each field."""
-        examples = [example if isinstance(example, Mapping) else {"input_ids": example} for example in examples]
-        fillers = {"input_ids": self.pad_token_id, "attention_mask": 0, "token_type_ids": 0, "special_tokens_mask": 1}
+        examples = [
+            example if isinstance(example, Mapping) else {"input_ids": example}
+            for example in examples
+        ]
+        fillers = {
+            "input_ids": self.pad_token_id,
+            "attention_mask": 0,
+            "token_type_ids": 0,
+            "special_tokens_mask": 1,
+        }
         fields, lengths = {}, None
         for name, filler in fillers.items():
             if name != "input_ids" and not any(name in example for example in examples):
@@ -337,7 +392,9 @@ class MaskingCollator:
             lengths = lengths or [len(row) for row in rows]  # of the input_ids, which come first
             for number, (row, length) in enumerate(zip(rows, lengths)):
                 if len(row) != length or length == 0:
-                    raise ValueError(f"example {number} has {length} input_ids and {len(row)} {name}; leave empty ones out")
+                    raise ValueError(
+                        f"example {number} has {length} input_ids and {len(row)} {name}; leave empty ones out"
+                    )
             multiple = self.pad_to_multiple_of or 1
             width = -(-max(lengths) // multiple) * multiple
             flat = torch.frombuffer(bytearray().join(rows), dtype=torch.long)
@@ -360,7 +417,9 @@ class MaskingCollator:
         # A DataLoader deals its batches out to the workers in turn.
         batch = self._calls if worker is None else self._calls * worker.num_workers + worker.id
         self._calls += 1
-        digest = hashlib.blake2b(f"{self.seed} {self._epoch} {batch}".encode(), digest_size=8).digest()
+        digest = hashlib.blake2b(
+            f"{self.seed} {self._epoch} {batch}".encode(), digest_size=8
+        ).digest()
         return torch.Generator().manual_seed(int.from_bytes(digest, "little") >> 1)
 
     def _number_epoch(self, base_seed):
@@ -375,9 +434,13 @@ class MaskingCollator:
 def _row(example, name, number):
     """One field of one example, as 64-bit integers."""
     if name not in example:
-        raise ValueError(f"example {number} has no {name}; the examples of a batch need the same fields")
+        raise ValueError(
+            f"example {number} has no {name}; the examples of a batch need the same fields"
+        )
     row = example[name]
     try:
         return array("q", row.tolist() if hasattr(row, "tolist") else row)
     except (TypeError, OverflowError) as error:
-        raise ValueError(f"example {number}: {name} must be a flat list of whole numbers ({error})") from None
+        raise ValueError(
+            f"example {number}: {name} must be a flat list of whole numbers ({error})"
+        ) from None

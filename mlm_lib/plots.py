@@ -42,7 +42,9 @@ def show(ax, alt):
     display(data, raw=True, metadata={"image/png": {"alt": alt}})
 
 
-def bars(names, values, *, xlabel, reference=None, reference_name="", log_x=False, colors=OURS, ax=None):
+def bars(
+    names, values, *, xlabel, reference=None, reference_name="", log_x=False, colors=OURS, ax=None
+):
     """Horizontal bars, the first on top, each with its value, and a dashed line at `reference`."""
     ax = ax or axes(height=0.9 + 0.36 * len(names))
     places = np.arange(len(names))[::-1]
@@ -51,7 +53,14 @@ def bars(names, values, *, xlabel, reference=None, reference_name="", log_x=Fals
     ax.set_xlabel(xlabel)
     for place, value in zip(places, values):
         label = f"{value:.1g}" if log_x and value < 0.1 else f"{value:.2f}"
-        ax.annotate(label, (value, place), xytext=(4, 0), textcoords="offset points", va="center", fontsize=10)
+        ax.annotate(
+            label,
+            (value, place),
+            xytext=(4, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize=10,
+        )
     if log_x:
         ax.set_xscale("log")
         ax.set_xlim(min([*values, reference or min(values)]) / 2, max(values) * 2)
@@ -62,12 +71,32 @@ def bars(names, values, *, xlabel, reference=None, reference_name="", log_x=Fals
     return ax
 
 
-def curve(x, y, *, xlabel, ylabel, reference=None, reference_name="", log_x=False, color=OURS, name="", marker="o-", ax=None):
+def curve(
+    x,
+    y,
+    *,
+    xlabel,
+    ylabel,
+    reference=None,
+    reference_name="",
+    log_x=False,
+    color=OURS,
+    name="",
+    marker="o-",
+    ax=None,
+):
     """A line through points, named at its last point, and a dashed line at `reference`."""
     ax = ax or axes()
     ax.plot(x, y, marker, color=color)
     if name:
-        ax.annotate(name, (x[-1], y[-1]), xytext=(8, 0), textcoords="offset points", va="center", color=color)
+        ax.annotate(
+            name,
+            (x[-1], y[-1]),
+            xytext=(8, 0),
+            textcoords="offset points",
+            va="center",
+            color=color,
+        )
     if log_x:
         ax.set_xscale("log", base=2)
         ax.set_xticks(x, [f"{value:,}" for value in x])
@@ -93,11 +122,21 @@ def bands(names, nominal, counts, observed, *, xlabel, ax=None):
     ax.barh(places, 2 * half, left=-half, height=0.62, color="#D9D9D9", label="95% band")
     for shift, (name, (color, shares)) in zip((0.13, -0.13, 0.0), observed.items()):
         marker = "o" if shift > 0 else "D"
-        ax.plot(100 * (np.asarray(shares) - p), places + shift, marker, color=color, label=name, markersize=7)
+        ax.plot(
+            100 * (np.asarray(shares) - p),
+            places + shift,
+            marker,
+            color=color,
+            label=name,
+            markersize=7,
+        )
     ax.axvline(0, color=CHANCE, linestyle="--", linewidth=1)
     ax.set_yticks(places, names)
     ax.set_xlabel(xlabel)
-    reach = 1.15 * max(half.max(), max(np.abs(100 * (np.asarray(shares) - p)).max() for _, shares in observed.values()))
+    reach = 1.15 * max(
+        half.max(),
+        max(np.abs(100 * (np.asarray(shares) - p)).max() for _, shares in observed.values()),
+    )
     ax.set_xlim(-reach, reach)
     ax.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
     return ax
@@ -109,22 +148,41 @@ def token_strip(tokens, fates, colors, *, per_row=12, ax=None):
     ax = ax or axes(width=9.5, height=0.6 + 0.34 * rows)
     for i, (token, fate) in enumerate(zip(tokens, fates)):
         row, column = divmod(i, per_row)
-        ax.add_patch(plt.Rectangle((column + 0.03, -row - 0.9), 0.94, 0.8, color=colors[fate], linewidth=0))
-        dark = sum(w * int(colors[fate][j : j + 2], 16) for w, j in ((0.3, 1), (0.59, 3), (0.11, 5))) < 140
-        ax.text(column + 0.5, -row - 0.5, token, ha="center", va="center", fontsize=8, color="white" if dark else "black")
+        ax.add_patch(
+            plt.Rectangle((column + 0.03, -row - 0.9), 0.94, 0.8, color=colors[fate], linewidth=0)
+        )
+        dark = (
+            sum(w * int(colors[fate][j : j + 2], 16) for w, j in ((0.3, 1), (0.59, 3), (0.11, 5)))
+            < 140
+        )
+        ax.text(
+            column + 0.5,
+            -row - 0.5,
+            token,
+            ha="center",
+            va="center",
+            fontsize=8,
+            color="white" if dark else "black",
+        )
     ax.set_xlim(0, per_row)
     ax.set_ylim(-rows, 0)
     ax.axis("off")
     handles = [plt.Rectangle((0, 0), 1, 1, color=color, linewidth=0) for color in colors.values()]
-    ax.figure.legend(handles, list(colors), loc="outside lower center", ncols=len(colors), frameon=False)
+    ax.figure.legend(
+        handles, list(colors), loc="outside lower center", ncols=len(colors), frameon=False
+    )
     return ax
 
 
-def heatmaps(matrices, row_names, column_names, *, titles, xlabel, ylabel, color_label, first_padding=None):
+def heatmaps(
+    matrices, row_names, column_names, *, titles, xlabel, ylabel, color_label, first_padding=None
+):
     """Matrices of shares from 0 to 1 side by side, on one scale; a dashed line stands before column `first_padding`."""
     with plt.rc_context(STYLE):
         size = (1.2 + 2.6 * len(matrices), 1.6 + 0.24 * len(row_names))
-        figure, panels = plt.subplots(1, len(matrices), figsize=size, sharey=True, layout="constrained", squeeze=False)
+        figure, panels = plt.subplots(
+            1, len(matrices), figsize=size, sharey=True, layout="constrained", squeeze=False
+        )
     for ax, matrix, title in zip(panels[0], matrices, titles):
         image = ax.imshow(np.asarray(matrix, float), cmap="Blues", vmin=0, vmax=1, aspect="auto")
         ax.set_xticks(range(len(column_names)), column_names, rotation=90, fontsize=8.5)
@@ -147,14 +205,20 @@ def leak_matrices(dependencies, leaks, *, titles):
     """
     with plt.rc_context(STYLE):
         size = (0.6 + 2.5 * len(titles), 3.2)
-        figure, panels = plt.subplots(1, len(titles), figsize=size, sharey=True, layout="constrained", squeeze=False)
+        figure, panels = plt.subplots(
+            1, len(titles), figsize=size, sharey=True, layout="constrained", squeeze=False
+        )
     for ax, depends, leak, title in zip(panels[0], dependencies, leaks, titles):
         depends, leak = np.asarray(depends), np.asarray(leak)
         for matrix, color in ((depends & ~leak, OURS), (leak, ALERT)):
             for output, seen in zip(*matrix.nonzero()):
-                ax.add_patch(plt.Rectangle((seen - 0.45, output - 0.45), 0.9, 0.9, color=color, linewidth=0))
+                ax.add_patch(
+                    plt.Rectangle((seen - 0.45, output - 0.45), 0.9, 0.9, color=color, linewidth=0)
+                )
         ax.plot(*leak.nonzero()[::-1], "x", color="white", markersize=5)
-        ax.set(xlim=(-0.5, len(leak) - 0.5), ylim=(len(leak) - 0.5, -0.5), aspect="equal", title=title)
+        ax.set(
+            xlim=(-0.5, len(leak) - 0.5), ylim=(len(leak) - 0.5, -0.5), aspect="equal", title=title
+        )
         ax.set_xticks(range(len(leak)))
         ax.set_yticks(range(len(leak)))
     panels[0][0].set_ylabel("output at position")
@@ -168,4 +232,11 @@ def _reference_line(ax, value, name, *, vertical):
     if vertical:
         ax.annotate(name, (value, 1.0), xycoords=("data", "axes fraction"), xytext=(0, 3), **look)
     else:
-        ax.annotate(name, (0.99, value), xycoords=("axes fraction", "data"), xytext=(0, 4), ha="right", **look)
+        ax.annotate(
+            name,
+            (0.99, value),
+            xycoords=("axes fraction", "data"),
+            xytext=(0, 4),
+            ha="right",
+            **look,
+        )

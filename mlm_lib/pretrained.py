@@ -15,7 +15,12 @@ from pathlib import Path
 
 import torch
 from huggingface_hub import HfApi, hf_hub_download, snapshot_download
-from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, HFValidationError, RepositoryNotFoundError
+from huggingface_hub.errors import (
+    GatedRepoError,
+    HfHubHTTPError,
+    HFValidationError,
+    RepositoryNotFoundError,
+)
 from safetensors.torch import load_file
 from transformers import AutoTokenizer, BertConfig, BertForMaskedLM
 
@@ -29,11 +34,30 @@ from mlm_lib.wordpiece import WordPieceTokenizer
 ACTIVATION = {
     "gelu": "gelu", "gelu_pytorch_tanh": "gelu_tanh", "gelu_new": "gelu_tanh", "relu": "relu", "silu": "silu", "swish": "silu",
 }  # fmt: skip
-WEIGHT_FILES = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
-SHARDS = {"model.safetensors.index.json": "model-*.safetensors", "pytorch_model.bin.index.json": "pytorch_model-*.bin"}
+WEIGHT_FILES = (
+    "model.safetensors",
+    "model.safetensors.index.json",
+    "pytorch_model.bin",
+    "pytorch_model.bin.index.json",
+)
+SHARDS = {
+    "model.safetensors.index.json": "model-*.safetensors",
+    "pytorch_model.bin.index.json": "pytorch_model-*.bin",
+}
 TOKENIZER_FILES = ("tokenizer.json", "vocab.txt")
-SETTINGS = ("config.json", *TOKENIZER_FILES, "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
-WRITTEN = (*SETTINGS, *WEIGHT_FILES, *SHARDS.values(), "generation_config.json")  # what a save replaces in a folder
+SETTINGS = (
+    "config.json",
+    *TOKENIZER_FILES,
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+)
+WRITTEN = (
+    *SETTINGS,
+    *WEIGHT_FILES,
+    *SHARDS.values(),
+    "generation_config.json",
+)  # what a save replaces in a folder
 # Parts of other BERT models that a masked language model has no use for, and a buffer that old versions wrote.
 NOT_NEEDED = ("bert.pooler.", "cls.seq_relationship.", "bert.embeddings.position_ids")
 WORD, PROJECTION = "bert.embeddings.word_embeddings.weight", "cls.predictions.decoder.weight"
@@ -56,7 +80,11 @@ def from_hf(bert_for_masked_lm):
         raise TypeError(f"from_hf takes a BertForMaskedLM, not {type(theirs).__name__}")
     weights = _canonical(theirs.state_dict())
     tied = theirs.cls.predictions.decoder.weight is theirs.bert.embeddings.word_embeddings.weight
-    model = _empty(_our_config(theirs.config), tied, device="meta").to_empty(device=theirs.device).to(theirs.dtype)
+    model = (
+        _empty(_our_config(theirs.config), tied, device="meta")
+        .to_empty(device=theirs.device)
+        .to(theirs.dtype)
+    )
     _fill(model, weights)
     return model.train(theirs.training)
 
@@ -73,26 +101,45 @@ def to_hf(model):
     if not isinstance(model, MaskedLanguageModel):
         raise TypeError(f"a MaskedLanguageModel is needed, not a {type(model).__name__}")
     encoder, head = model.embedder, model.head
-    if not isinstance(encoder, BertEncoder) or not isinstance(head, MaskedLMHead) or model.contextualizer is not None:
-        parts = [type(part).__name__ for part in (encoder, model.contextualizer, head) if part is not None]
+    if (
+        not isinstance(encoder, BertEncoder)
+        or not isinstance(head, MaskedLMHead)
+        or model.contextualizer is not None
+    ):
+        parts = [
+            type(part).__name__
+            for part in (encoder, model.contextualizer, head)
+            if part is not None
+        ]
         raise ValueError(
             f"a BertForMaskedLM is a BertEncoder and a MaskedLMHead, this model is {' + '.join(parts)}; "
             "keep its state_dict with torch.save instead"
         )
     config = encoder.config
-    if head.activation is not ACTIVATIONS[config.activation] or head.norm.eps != config.layer_norm_eps:
-        raise ValueError("the head's activation or layer_norm_eps is not the encoder's; a BertConfig has one of each")
+    if (
+        head.activation is not ACTIVATIONS[config.activation]
+        or head.norm.eps != config.layer_norm_eps
+    ):
+        raise ValueError(
+            "the head's activation or layer_norm_eps is not the encoder's; a BertConfig has one of each"
+        )
     if head.vocab_size != config.vocab_size:
-        raise ValueError(f"the head scores {head.vocab_size} tokens, the encoder reads {config.vocab_size}; a BertConfig has one number")
+        raise ValueError(
+            f"the head scores {head.vocab_size} tokens, the encoder reads {config.vocab_size}; a BertConfig has one number"
+        )
     if head.tied and head.token_embedding is not encoder.embeddings.word:
-        raise ValueError("the head is tied to an embedding that is not the encoder's; a BertConfig cannot say so")
+        raise ValueError(
+            "the head is tied to an embedding that is not the encoder's; a BertConfig cannot say so"
+        )
     weights = {}
     for ours, names in _names(config, head.tied):
         tensor = model.get_parameter(ours).detach()
         weights.update(zip(names, tensor.chunk(len(names))))
     weights.setdefault(PROJECTION, weights[WORD])
     weights[DECODER_BIAS] = weights[BIAS]
-    with torch.random.fork_rng(devices=[]):  # a conversion draws nothing that anyone else would have drawn
+    with torch.random.fork_rng(
+        devices=[]
+    ):  # a conversion draws nothing that anyone else would have drawn
         theirs = BertForMaskedLM(_their_config(config, head.tied))
     theirs.to(device=head.bias.device, dtype=head.bias.dtype).load_state_dict(weights)
     return theirs.train(model.training)
@@ -100,11 +147,19 @@ def to_hf(model):
 
 def _our_config(theirs):
     """An EncoderConfig from a BertConfig."""
-    for name, plain in (("is_decoder", False), ("add_cross_attention", False), ("position_embedding_type", "absolute")):
+    for name, plain in (
+        ("is_decoder", False),
+        ("add_cross_attention", False),
+        ("position_embedding_type", "absolute"),
+    ):
         if getattr(theirs, name, plain) not in (plain, None):
-            raise ValueError(f"the checkpoint's configuration has {name}={getattr(theirs, name)!r}; here it must be {plain!r}")
+            raise ValueError(
+                f"the checkpoint's configuration has {name}={getattr(theirs, name)!r}; here it must be {plain!r}"
+            )
     if theirs.hidden_act not in ACTIVATION:
-        raise ValueError(f"the checkpoint's hidden_act={theirs.hidden_act!r} is none of {', '.join(ACTIVATION)}")
+        raise ValueError(
+            f"the checkpoint's hidden_act={theirs.hidden_act!r} is none of {', '.join(ACTIVATION)}"
+        )
     return EncoderConfig(
         theirs.vocab_size, theirs.hidden_size, theirs.num_hidden_layers, theirs.num_attention_heads,
         theirs.intermediate_size, theirs.max_position_embeddings, theirs.type_vocab_size, theirs.hidden_dropout_prob,
@@ -133,7 +188,9 @@ def _names(config, tied):
     layers = {"embedder.embeddings.norm": ["bert.embeddings.LayerNorm"]}
     for i in range(config.num_layers):
         ours, theirs = f"embedder.blocks.{i}.", f"bert.encoder.layer.{i}."
-        layers[ours + "attention.query_key_value"] = [theirs + f"attention.self.{part}" for part in ("query", "key", "value")]
+        layers[ours + "attention.query_key_value"] = [
+            theirs + f"attention.self.{part}" for part in ("query", "key", "value")
+        ]
         layers[ours + "attention.output"] = [theirs + "attention.output.dense"]
         layers[ours + "attention_norm"] = [theirs + "attention.output.LayerNorm"]
         layers[ours + "expand"] = [theirs + "intermediate.dense"]
@@ -213,26 +270,40 @@ def load_checkpoint(name="course-bert", *, device="cpu"):
     theirs = _read_config(folder / "config.json")
     weights = _canonical(_read_weights(folder))
     said = theirs.tie_word_embeddings
-    tied = said and (PROJECTION not in weights or WORD not in weights or torch.equal(weights[PROJECTION], weights[WORD]))
+    tied = said and (
+        PROJECTION not in weights
+        or WORD not in weights
+        or torch.equal(weights[PROJECTION], weights[WORD])
+    )
     if tied and PROJECTION in weights:
         weights.setdefault(WORD, weights.pop(PROJECTION))
     plan = _empty(_our_config(theirs), tied, device="meta")
     missing = _fill(plan, weights)  # nothing is copied yet, but every name and shape is checked
     lost = [name for name in missing if name.startswith("bert.")]
     if lost:
-        raise ValueError(f"{name} has no weights for {_some(lost)}; its configuration asks for them")
+        raise ValueError(
+            f"{name} has no weights for {_some(lost)}; its configuration asks for them"
+        )
     # A fresh part has to be drawn; where there is none, drawing would be lost time.
-    model = _empty(plan.embedder.config, tied, device="cpu") if missing else plan.to_empty(device="cpu")
+    model = (
+        _empty(plan.embedder.config, tied, device="cpu") if missing else plan.to_empty(device="cpu")
+    )
     _fill(model, weights)
-    expected = {their_name for _, names in _names(model.embedder.config, tied) for their_name in names}
+    expected = {
+        their_name for _, names in _names(model.embedder.config, tied) for their_name in names
+    }
     unused = [n for n in weights if n not in expected and not n.startswith(NOT_NEEDED)]
     notes = []
     if missing:
-        notes.append(f"it has no {_some(missing)}: this part of the head is fresh, so train it before use")
+        notes.append(
+            f"it has no {_some(missing)}: this part of the head is fresh, so train it before use"
+        )
     if unused:
         notes.append(f"not used: {_some(unused)}")
     if said and not tied:
-        notes.append("its output matrix differs from its word embeddings, so the two are not tied as its configuration says")
+        notes.append(
+            "its output matrix differs from its word embeddings, so the two are not tied as its configuration says"
+        )
     if notes:
         warnings.warn(f"{name}: {'; '.join(notes)}", stacklevel=2)
     return model.to(device).eval(), _read_tokenizer(folder, theirs.vocab_size)
@@ -249,28 +320,40 @@ def _find(name):
             return folder
     try:
         # Without a pattern the client calls a cache incomplete for want of files that nobody here reads.
-        cached = Path(snapshot_download(name, local_files_only=True, allow_patterns=["config.json"]))
+        cached = Path(
+            snapshot_download(name, local_files_only=True, allow_patterns=["config.json"])
+        )
         if _is_complete(cached):
             return cached
     except HFValidationError:
-        raise FileNotFoundError(f"there is no folder {name}, and a hub id would look like 'bert-base-uncased'") from None
+        raise FileNotFoundError(
+            f"there is no folder {name}, and a hub id would look like 'bert-base-uncased'"
+        ) from None
     except OSError:
         pass  # not in the cache
     try:
         fetched = _download(name)
     except GatedRepoError as error:
-        raise OSError(f"{name} is gated: accept its terms on the hub, then log in with `hf auth login`") from error
+        raise OSError(
+            f"{name} is gated: accept its terms on the hub, then log in with `hf auth login`"
+        ) from error
     except RepositoryNotFoundError as error:
-        raise OSError(f"{name} is no folder, no checkpoint of the course, and unknown to the hub; check the spelling") from error
+        raise OSError(
+            f"{name} is no folder, no checkpoint of the course, and unknown to the hub; check the spelling"
+        ) from error
     except HfHubHTTPError as error:
-        raise OSError(f"the hub refused {name} ({_line(error)}); if it wants a token, log in with `hf auth login`") from error
+        raise OSError(
+            f"the hub refused {name} ({_line(error)}); if it wants a token, log in with `hf auth login`"
+        ) from error
     except Exception as error:  # whatever the network does, the reader needs the same sentence
         raise OSError(
             f"{name} is no folder, not shipped with the course, not in the hub's cache, and the hub cannot be reached: "
             'connect to a network once, give a folder, or use "course-bert"'
         ) from error
     if fetched is None:
-        raise FileNotFoundError(f"{name} on the hub holds no config.json, so it is not a checkpoint")
+        raise FileNotFoundError(
+            f"{name} on the hub holds no config.json, so it is not a checkpoint"
+        )
     return fetched
 
 
@@ -282,13 +365,18 @@ def _download(name):
     wanted = [file for file in SETTINGS if file in offered]
     weights = next((file for file in WEIGHT_FILES if file in offered), None)
     if weights:
-        wanted += [weights, *sorted(file for file in offered if fnmatch(file, SHARDS.get(weights, "")))]
+        wanted += [
+            weights,
+            *sorted(file for file in offered if fnmatch(file, SHARDS.get(weights, ""))),
+        ]
     return [Path(hf_hub_download(name, file)).parent for file in wanted][0]
 
 
 def _is_complete(folder):
     """Whether a snapshot holds what `load_checkpoint` reads; the cache keeps broken-off ones too."""
-    if not (folder / "config.json").is_file() or not any((folder / file).is_file() for file in TOKENIZER_FILES):
+    if not (folder / "config.json").is_file() or not any(
+        (folder / file).is_file() for file in TOKENIZER_FILES
+    ):
         return False
     try:
         return all(file.is_file() for file in _weight_files(folder))
@@ -315,9 +403,15 @@ def _read_weights(folder):
     weights = {}
     for file in _weight_files(folder):
         found = _read(file, load_file if file.suffix == ".safetensors" else _unpickle)
-        wrong = [name for name, tensor in found.items() if not isinstance(name, str) or not isinstance(tensor, torch.Tensor)]
+        wrong = [
+            name
+            for name, tensor in found.items()
+            if not isinstance(name, str) or not isinstance(tensor, torch.Tensor)
+        ]
         if wrong:
-            raise OSError(f"{file}: {wrong[0]!r} does not name a tensor; this is no file of weights")
+            raise OSError(
+                f"{file}: {wrong[0]!r} does not name a tensor; this is no file of weights"
+            )
         weights |= found
     return weights
 
@@ -336,7 +430,9 @@ def _read_config(file):
         raise OSError(f"{file} holds a {type(settings).__name__}, not the settings of a model")
     kind = settings.get("model_type", "bert")
     if kind != "bert":
-        raise ValueError(f"{file.parent} holds a {kind!r} model; only BERT checkpoints fit these classes")
+        raise ValueError(
+            f"{file.parent} holds a {kind!r} model; only BERT checkpoints fit these classes"
+        )
     try:
         return BertConfig.from_dict(settings)
     except Exception as error:
@@ -345,11 +441,15 @@ def _read_config(file):
 
 def _read_tokenizer(folder, vocab_size):
     if not any((folder / file).is_file() for file in TOKENIZER_FILES):
-        raise FileNotFoundError(f"{folder} holds no tokenizer; put its {' or '.join(TOKENIZER_FILES)} there")
+        raise FileNotFoundError(
+            f"{folder} holds no tokenizer; put its {' or '.join(TOKENIZER_FILES)} there"
+        )
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder)
     except Exception as error:  # the compiled tokenizer has no class of its own for what it finds
-        raise OSError(f"the tokenizer in {folder} cannot be read ({_line(error)}); save it again") from error
+        raise OSError(
+            f"the tokenizer in {folder} cannot be read ({_line(error)}); save it again"
+        ) from error
     _check_sizes(tokenizer, vocab_size)
     return tokenizer
 
@@ -359,11 +459,15 @@ def _read(file, reader):
     try:
         return reader(file)
     except FileNotFoundError:
-        raise FileNotFoundError(f"{file} is missing; save or download the checkpoint again") from None
+        raise FileNotFoundError(
+            f"{file} is missing; save or download the checkpoint again"
+        ) from None
     except pickle.UnpicklingError:  # its own text explains how to run the code in the file
         raise OSError(f"{file} is damaged, or holds more than tensors and is not opened") from None
     except Exception as error:
-        raise OSError(f"{file} cannot be read ({_line(error)}); it is damaged or incomplete: save or download it again") from error
+        raise OSError(
+            f"{file} cannot be read ({_line(error)}); it is damaged or incomplete: save or download it again"
+        ) from error
 
 
 def _canonical(weights):
@@ -440,7 +544,9 @@ def save_pretrained(model, tokenizer, folder):
         _flush(stage)
         _replace(folder, stage)
     except Exception as error:  # a full disk has many classes: OSError, shutil's, and those of the compiled writers
-        raise OSError(f"{folder} cannot be written ({_line(error)}); what it held is still there") from error
+        raise OSError(
+            f"{folder} cannot be written ({_line(error)}); what it held is still there"
+        ) from error
     finally:
         shutil.rmtree(stage, ignore_errors=True)
 
@@ -462,7 +568,9 @@ def _flush(folder):
     """Make sure that every file below a folder is on the disk, and not only on its way there."""
     for file in folder.rglob("*"):
         if file.is_file() and not file.is_symlink():
-            with open(file, "rb+" if os.name == "nt" else "rb") as opened:  # Windows flushes what is open for writing
+            with open(
+                file, "rb+" if os.name == "nt" else "rb"
+            ) as opened:  # Windows flushes what is open for writing
                 os.fsync(opened.fileno())
 
 
@@ -482,7 +590,9 @@ def _replace(folder, stage):
             raise
         shutil.rmtree(aside, ignore_errors=True)
     if here.is_relative_to(folder):
-        os.chdir(here)  # the current folder was exchanged too: stay at its name, not in what is deleted next
+        os.chdir(
+            here
+        )  # the current folder was exchanged too: stay at its name, not in what is deleted next
 
 
 def _exchange(one, other):

@@ -96,20 +96,38 @@ class TrainingConfig:
                 setattr(self, name, value.item())
         if self.steps is None and self.seconds is None:
             raise ValueError("steps and seconds are both None; one of them must end the training")
-        for name in ("steps", "checkpoint_every", "evaluate_every", "batch_size", "log_every", "keep"):
+        for name in (
+            "steps",
+            "checkpoint_every",
+            "evaluate_every",
+            "batch_size",
+            "log_every",
+            "keep",
+        ):
             self._check(name, int, "a whole number of at least 1", lambda value: value >= 1)
-        self._check("seed", int, "a whole number from 0 to 2**32 - 1", lambda value: 0 <= value < 2**32)
+        self._check(
+            "seed", int, "a whole number from 0 to 2**32 - 1", lambda value: 0 <= value < 2**32
+        )
         for name in ("seconds", "learning_rate", "max_grad_norm", "eps"):
             self._check(name, (int, float), "a number above 0", lambda value: 0 < value < math.inf)
         for name in ("warmup", "weight_decay"):
-            self._check(name, (int, float), "a number of at least 0", lambda value: 0 <= value < math.inf)
-        self._check("betas", (list, tuple), "two numbers in 0..1, 1 excluded", lambda value: len(value) == 2 and all(0 <= b < 1 for b in value))
+            self._check(
+                name, (int, float), "a number of at least 0", lambda value: 0 <= value < math.inf
+            )
+        self._check(
+            "betas",
+            (list, tuple),
+            "two numbers in 0..1, 1 excluded",
+            lambda value: len(value) == 2 and all(0 <= b < 1 for b in value),
+        )
         self.betas = tuple(float(beta) for beta in self.betas)
         self._check("schedule", str, f"one of {', '.join(SCHEDULES)}", SCHEDULES.__contains__)
         self._check("precision", str, "auto, fp32 or bf16", ("auto", "fp32", "bf16").__contains__)
         self._check("device", str, "auto or the name of a device", bool)
         if self.warmup >= 1 and self.steps is None:
-            raise ValueError(f"warmup={self.warmup} counts steps, but only seconds are given; write it as a share below 1")
+            raise ValueError(
+                f"warmup={self.warmup} counts steps, but only seconds are given; write it as a share below 1"
+            )
 
     def _check(self, name, kind, wanted, good):
         value = getattr(self, name)
@@ -125,9 +143,15 @@ class TrainingConfig:
         warm = self.warmup if self.warmup < 1 else self.warmup / self.steps
         if done < warm:
             # In steps the first one already moves a little: a rate of 0 would waste it.
-            rise = done / warm if not self.steps else max(done / warm, (step + 1) / (warm * self.steps + 1))
+            rise = (
+                done / warm
+                if not self.steps
+                else max(done / warm, (step + 1) / (warm * self.steps + 1))
+            )
             return self.learning_rate * min(1.0, rise)
-        return self.learning_rate * max(0.0, SCHEDULES[self.schedule](min(1.0, (done - warm) / max(1e-9, 1 - warm))))
+        return self.learning_rate * max(
+            0.0, SCHEDULES[self.schedule](min(1.0, (done - warm) / max(1e-9, 1 - warm)))
+        )
 
 
 @dataclass
@@ -196,7 +220,11 @@ def train(model, dataset, collator, config, *, out=None, resume=False, evaluate=
     prepared = DistributedDataParallel(model) if accelerator.num_processes > 1 else model
     model.train()
     seconds_before, begin, tokens_before = history.seconds, time.perf_counter(), history.tokens
-    bar = tqdm(total=config.steps, initial=history.step, disable=None if config.progress is None else not config.progress)
+    bar = tqdm(
+        total=config.steps,
+        initial=history.step,
+        disable=None if config.progress is None else not config.progress,
+    )
     try:
         while not _over(config, history):
             batch = collator(order.next())
@@ -218,10 +246,14 @@ def train(model, dataset, collator, config, *, out=None, resume=False, evaluate=
 
             history.step += 1
             history.tokens += tokens
-            history.seconds = _same_for_all(seconds_before + time.perf_counter() - begin, accelerator)
+            history.seconds = _same_for_all(
+                seconds_before + time.perf_counter() - begin, accelerator
+            )
             mean.add(value)
             over, row = _over(config, history), None
-            evaluating = evaluate and (over or config.evaluate_every and history.step % config.evaluate_every == 0)
+            evaluating = evaluate and (
+                over or config.evaluate_every and history.step % config.evaluate_every == 0
+            )
             if over or evaluating or history.step % config.log_every == 0:
                 speed = (history.tokens - tokens_before) / (history.seconds - seconds_before)
                 row = {
@@ -238,7 +270,9 @@ def train(model, dataset, collator, config, *, out=None, resume=False, evaluate=
             bar.update()
             for callback in callbacks:
                 callback(model, history.step, row)
-            if store and (over or config.checkpoint_every and history.step % config.checkpoint_every == 0):
+            if store and (
+                over or config.checkpoint_every and history.step % config.checkpoint_every == 0
+            ):
                 state = _state(fingerprint, optimizer, collator, order, history, mean, accelerator)
                 if main:
                     store.save(history.step, model, state)
@@ -266,10 +300,14 @@ class HeldOut:
     def __init__(self, examples, collator, *, batch_size=64, name="held_out_loss"):
         examples = sorted(examples, key=_length)
         self.name = name
-        self.batches = [collator(examples[i : i + batch_size]) for i in range(0, len(examples), batch_size)]
+        self.batches = [
+            collator(examples[i : i + batch_size]) for i in range(0, len(examples), batch_size)
+        ]
         self.count = sum(_targets(batch) for batch in self.batches)
         if not self.count:
-            raise ValueError(f"{len(examples)} held-out examples with {self.count} masked tokens; give more of them")
+            raise ValueError(
+                f"{len(examples)} held-out examples with {self.count} masked tokens; give more of them"
+            )
 
     @torch.no_grad()
     def __call__(self, model):
@@ -279,7 +317,12 @@ class HeldOut:
             for batch in self.batches:
                 targets = _targets(batch)
                 if targets:  # without any, the mean of a transformers model is NaN
-                    total += model(**{name: field.to(device) for name, field in batch.items()})["loss"].item() * targets
+                    total += (
+                        model(**{name: field.to(device) for name, field in batch.items()})[
+                            "loss"
+                        ].item()
+                        * targets
+                    )
         return {self.name: total / self.count}
 
 
@@ -314,8 +357,12 @@ class ShowPredictions:
             model.eval()
             for text, ids in self.rows:
                 logits = model(input_ids=ids.to(device))["logits"][0]  # (T, V)
-                best = logits[ids[0] == self.tokenizer.mask_token_id].topk(self.top_k).indices.tolist()
-                words = " | ".join(" ".join(self.tokenizer.decode([index]) for index in blank) for blank in best)
+                best = (
+                    logits[ids[0] == self.tokenizer.mask_token_id].topk(self.top_k).indices.tolist()
+                )
+                words = " | ".join(
+                    " ".join(self.tokenizer.decode([index]) for index in blank) for blank in best
+                )
                 tqdm.write(f"step {step:>6}  {text}  ->  {words}")
 
 
@@ -337,12 +384,16 @@ def _accelerator(config):
     AcceleratorState._reset_state(reset_partial_state=not torch.distributed.is_initialized())
     accelerator = Accelerator(cpu=config.device == "cpu", mixed_precision="no")
     if config.device not in ("auto", accelerator.device.type):
-        raise ValueError(f"device={config.device!r}, but accelerate finds {accelerator.device.type!r} here; use device='auto'")
+        raise ValueError(
+            f"device={config.device!r}, but accelerate finds {accelerator.device.type!r} here; use device='auto'"
+        )
     precision = config.precision
     if precision == "auto":
         precision = "bf16" if native_bf16(accelerator.device) else "fp32"
     if accelerator.num_processes > config.batch_size:
-        raise ValueError(f"batch_size={config.batch_size} is less than the {accelerator.num_processes} processes; raise it")
+        raise ValueError(
+            f"batch_size={config.batch_size} is less than the {accelerator.num_processes} processes; raise it"
+        )
     if precision == "bf16":
         AcceleratorState._reset_state()
         accelerator = Accelerator(cpu=config.device == "cpu", mixed_precision="bf16")
@@ -352,9 +403,14 @@ def _accelerator(config):
 def _adamw(model, config, device):
     matrices = [p for p in model.parameters() if p.requires_grad and p.dim() >= 2]
     others = [p for p in model.parameters() if p.requires_grad and p.dim() < 2]
-    groups = [{"params": matrices, "weight_decay": config.weight_decay}, {"params": others, "weight_decay": 0.0}]
+    groups = [
+        {"params": matrices, "weight_decay": config.weight_decay},
+        {"params": others, "weight_decay": 0.0},
+    ]
     fused = device.type in ("cpu", "cuda")
-    return torch.optim.AdamW(groups, lr=config.learning_rate, betas=config.betas, eps=config.eps, fused=fused)
+    return torch.optim.AdamW(
+        groups, lr=config.learning_rate, betas=config.betas, eps=config.eps, fused=fused
+    )
 
 
 def _own_rows(batch, accelerator):
@@ -367,14 +423,26 @@ def _own_rows(batch, accelerator):
     processes, rank = accelerator.num_processes, accelerator.process_index
     targets = _targets(batch)
     if processes > 1:
-        batch = {name: rows[rank::processes] if rank < len(rows) else rows[:0] for name, rows in batch.items()}
+        batch = {
+            name: rows[rank::processes] if rank < len(rows) else rows[:0]
+            for name, rows in batch.items()
+        }
     own = _targets(batch)
     share = processes * own / max(1, targets)  # the processes' gradients are averaged
-    if not own:  # a mean over nothing is NaN in transformers; a label whose loss counts 0 times is not
-        batch = {name: rows.new_ones(1, *rows.shape[1:]) if not len(rows) else rows for name, rows in batch.items()}
+    if (
+        not own
+    ):  # a mean over nothing is NaN in transformers; a label whose loss counts 0 times is not
+        batch = {
+            name: rows.new_ones(1, *rows.shape[1:]) if not len(rows) else rows
+            for name, rows in batch.items()
+        }
         if "labels" in batch:
             batch["labels"] = batch["labels"].index_fill(1, torch.tensor([0]), 0)
-    return {name: rows.to(accelerator.device, non_blocking=True) for name, rows in batch.items()}, share, tokens
+    return (
+        {name: rows.to(accelerator.device, non_blocking=True) for name, rows in batch.items()},
+        share,
+        tokens,
+    )
 
 
 def _targets(batch):
@@ -411,14 +479,18 @@ def _over(config, history):
 def _loss(output):
     loss = output["loss"] if "loss" in output else None
     if loss is None:
-        raise ValueError(f"the model returned no loss, only {', '.join(output)}; it must return one when it is given labels")
+        raise ValueError(
+            f"the model returned no loss, only {', '.join(output)}; it must return one when it is given labels"
+        )
     return loss
 
 
 def _refuse_sparse_gradients(model):
     for name, parameter in model.named_parameters():
         if parameter.grad is not None and parameter.grad.is_sparse:
-            raise ValueError(f"{name} has a sparse gradient, which AdamW cannot apply; make the model without, as by sparse_embeddings=False")
+            raise ValueError(
+                f"{name} has a sparse gradient, which AdamW cannot apply; make the model without, as by sparse_embeddings=False"
+            )
 
 
 @contextmanager
@@ -473,14 +545,23 @@ class _Order:
     """Batch after batch, epoch after epoch, in an order that depends only on the seed; `place` is where it stands."""
 
     def __init__(self, dataset, config):
-        self.dataset, self.size, self.seed, self.grouped = dataset, config.batch_size, config.seed, config.group_by_length
+        self.dataset, self.size, self.seed, self.grouped = (
+            dataset,
+            config.batch_size,
+            config.seed,
+            config.group_by_length,
+        )
         self.sized = hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")
         if self.sized and not len(dataset):
             raise ValueError("the dataset is empty; there is nothing to train on")
         if not self.sized and iter(dataset) is dataset:
-            raise ValueError(f"a {type(dataset).__name__} can be read only once; pass a sequence, or a stream of `datasets`")
+            raise ValueError(
+                f"a {type(dataset).__name__} can be read only once; pass a sequence, or a stream of `datasets`"
+            )
         if self.grouped and not self.sized:
-            raise ValueError("group_by_length needs a dataset with a length, which a stream has not; turn it off")
+            raise ValueError(
+                "group_by_length needs a dataset with a length, which a stream has not; turn it off"
+            )
         self.epoch, self.place, self.batches = 0, 0, None
         self._set_epoch()
         self.examples = len(dataset) if self.sized else "a stream"
@@ -513,11 +594,20 @@ class _Order:
         generator = torch.Generator().manual_seed(_seed(self.seed, "order", self.epoch))
         order = torch.randperm(len(self.dataset), generator=generator).tolist()
         if self.grouped:
-            pool, lengths = POOL * self.size, [_length(self.dataset[i]) for i in range(len(self.dataset))]
-            order = [i for start in range(0, len(order), pool) for i in sorted(order[start : start + pool], key=lengths.__getitem__)]
+            pool, lengths = (
+                POOL * self.size,
+                [_length(self.dataset[i]) for i in range(len(self.dataset))],
+            )
+            order = [
+                i
+                for start in range(0, len(order), pool)
+                for i in sorted(order[start : start + pool], key=lengths.__getitem__)
+            ]
         batches = [order[start : start + self.size] for start in range(0, len(order), self.size)]
         if self.grouped:
-            batches = [batches[i] for i in torch.randperm(len(batches), generator=generator).tolist()]
+            batches = [
+                batches[i] for i in torch.randperm(len(batches), generator=generator).tolist()
+            ]
         for batch in batches[self.place :]:
             yield [self.dataset[i] for i in batch]
 
@@ -565,7 +655,11 @@ class Checkpoints:
             for name, digest in manifest["sha256"].items():
                 if hashlib.sha256((self.path(step) / name).read_bytes()).hexdigest() != digest:
                     return f"{name} is not what was written"
-            return "" if manifest["step"] == step else f"its manifest is that of step {manifest['step']}"
+            return (
+                ""
+                if manifest["step"] == step
+                else f"its manifest is that of step {manifest['step']}"
+            )
         except FileNotFoundError as error:
             return f"{Path(error.filename).name} is missing"
         except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
@@ -580,18 +674,24 @@ class Checkpoints:
         """
         steps = self.steps()
         if steps and not resume:
-            raise FileExistsError(f"{self.folder} holds checkpoints; pass resume=True to go on with them, or another out")
+            raise FileExistsError(
+                f"{self.folder} holds checkpoints; pass resume=True to go on with them, or another out"
+            )
         for step in reversed(steps):
             if damage := self.damage(step):
                 earlier = "; the one before it is used" if step != steps[0] else ""
-                warnings.warn(f"the checkpoint {self.path(step)} is damaged: {damage}{earlier}", stacklevel=3)
+                warnings.warn(
+                    f"the checkpoint {self.path(step)} is damaged: {damage}{earlier}", stacklevel=3
+                )
                 continue
             weights = load((self.path(step) / "model.safetensors").read_bytes())
             state = torch.load(self.path(step) / "state.pt", map_location="cpu", weights_only=True)
             _same_run(state, fingerprint, self.path(step))
             return step, weights, state
         if steps:
-            raise ValueError(f"no checkpoint in {self.folder} is intact; delete the folder to start anew")
+            raise ValueError(
+                f"no checkpoint in {self.folder} is intact; delete the folder to start anew"
+            )
         return None
 
     def save(self, step, model, state):
@@ -600,24 +700,35 @@ class Checkpoints:
         shutil.rmtree(scratch, ignore_errors=True)
         try:
             scratch.mkdir(parents=True)
-            weights = {name: tensor.detach().cpu().contiguous() for name, tensor in _own_tensors(model).items()}
+            weights = {
+                name: tensor.detach().cpu().contiguous()
+                for name, tensor in _own_tensors(model).items()
+            }
             files = {"model.safetensors": save(weights)}
             buffer = io.BytesIO()
             torch.save(state, buffer)
             files["state.pt"] = buffer.getvalue()
-            manifest = {"step": step, "sha256": {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}}
+            manifest = {
+                "step": step,
+                "sha256": {name: hashlib.sha256(data).hexdigest() for name, data in files.items()},
+            }
             files["manifest.json"] = json.dumps(manifest, indent=1).encode()
             for name, data in files.items():
                 with open(scratch / name, "wb") as file:
                     file.write(data)
                     file.flush()
                     os.fsync(file.fileno())
-            shutil.rmtree(self.path(step), ignore_errors=True)  # a damaged one from before we resumed
+            shutil.rmtree(
+                self.path(step), ignore_errors=True
+            )  # a damaged one from before we resumed
             os.replace(scratch, self.path(step))
         except OSError as error:
             shutil.rmtree(scratch, ignore_errors=True)
             left = self.last()
-            raise OSError(error.errno, f"the checkpoint of step {step} could not be written ({error}); the last one is {left}") from error
+            raise OSError(
+                error.errno,
+                f"the checkpoint of step {step} could not be written ({error}); the last one is {left}",
+            ) from error
         intact = [other for other in self.steps() if other <= step]
         for old in intact[: -self.keep]:
             shutil.rmtree(self.path(old), ignore_errors=True)
@@ -625,10 +736,25 @@ class Checkpoints:
 
 def _fingerprint(order, collator, config):
     """What must not change between a run and its continuation. A budget may grow."""
-    free = ("steps", "seconds", "device", "checkpoint_every", "log_every", "evaluate_every", "keep", "progress")
+    free = (
+        "steps",
+        "seconds",
+        "device",
+        "checkpoint_every",
+        "log_every",
+        "evaluate_every",
+        "keep",
+        "progress",
+    )
     settings = {name: value for name, value in asdict(config).items() if name not in free}
-    plain = {name: value for name, value in getattr(collator, "__dict__", {}).items() if isinstance(value, (bool, int, float, str))}
-    masking = {f"collator.{name}": value for name, value in plain.items() if not name.startswith("_")}
+    plain = {
+        name: value
+        for name, value in getattr(collator, "__dict__", {}).items()
+        if isinstance(value, (bool, int, float, str))
+    }
+    masking = {
+        f"collator.{name}": value for name, value in plain.items() if not name.startswith("_")
+    }
     return settings | masking | {"examples": order.examples}
 
 
@@ -636,7 +762,9 @@ def _same_run(state, mine, path):
     for name, value in mine.items():
         was = state["fingerprint"].get(name)
         if (tuple(was) if isinstance(was, list) else was) != value:
-            raise ValueError(f"{path} was trained with {name}={was!r}, now it is {value!r}; resume with what it was, or start anew")
+            raise ValueError(
+                f"{path} was trained with {name}={was!r}, now it is {value!r}; resume with what it was, or start anew"
+            )
 
 
 def _state(fingerprint, optimizer, collator, order, history, mean, accelerator):
@@ -666,7 +794,9 @@ def _restore(found, model, optimizer, collator, order, history, mean, accelerato
     theirs = {name: tuple(tensor.shape) for name, tensor in weights.items()}
     if mine != theirs:
         name, shape = min(mine.items() ^ theirs.items())
-        raise ValueError(f"the checkpoint's weights are of another model: only one of the two has {name} of shape {shape}")
+        raise ValueError(
+            f"the checkpoint's weights are of another model: only one of the two has {name} of shape {shape}"
+        )
     model.load_state_dict(weights, strict=False)
     optimizer.load_state_dict(state["optimizer"])
     if state["collator"] is not None:
@@ -682,7 +812,11 @@ def _restore(found, model, optimizer, collator, order, history, mean, accelerato
 def _random_states(device):
     version, numbers, gauss = random.getstate()
     name, keys, *rest = np.random.get_state()
-    states = {"torch": torch.get_rng_state(), "python": (version, numbers, gauss), "numpy": (name, keys.tolist(), *rest)}
+    states = {
+        "torch": torch.get_rng_state(),
+        "python": (version, numbers, gauss),
+        "numpy": (name, keys.tolist(), *rest),
+    }
     if device.type == "cuda":
         states["cuda"] = torch.cuda.get_rng_state(device)
     return states

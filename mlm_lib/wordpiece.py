@@ -23,7 +23,17 @@ from mlm_lib import DATA
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 PREFIX = "##"  # marks a piece that continues a word
 MAX_WORD_LENGTH = 100  # longer words become [UNK], as in BERT
-_CLOSE_UP = (".", ",", "?", "!", "n't", "'m", "'s", "'ve", "'re")  # decoded without a blank before them, as in BERT
+_CLOSE_UP = (
+    ".",
+    ",",
+    "?",
+    "!",
+    "n't",
+    "'m",
+    "'s",
+    "'ve",
+    "'re",
+)  # decoded without a blank before them, as in BERT
 _CACHED_WORDS = 1 << 17
 
 
@@ -39,15 +49,21 @@ class WordPieceTokenizer:
     def __init__(self, vocab, *, lowercase=True):
         missing = [token for token in SPECIAL_TOKENS if token not in vocab]
         if missing:
-            raise ValueError(f"the vocabulary of {len(vocab)} tokens lacks {', '.join(missing)}; add them to it")
+            raise ValueError(
+                f"the vocabulary of {len(vocab)} tokens lacks {', '.join(missing)}; add them to it"
+            )
         self.vocab = dict(sorted(vocab.items(), key=lambda item: item[1]))
         self.lowercase = lowercase
         self.tokens = {index: token for token, index in self.vocab.items()}
         if len(self.tokens) != len(self.vocab):
             raise ValueError("two tokens of the vocabulary share an id")
-        self.pad_token_id, self.unk_token_id, self.cls_token_id, self.sep_token_id, self.mask_token_id = (
-            self.vocab[token] for token in SPECIAL_TOKENS
-        )
+        (
+            self.pad_token_id,
+            self.unk_token_id,
+            self.cls_token_id,
+            self.sep_token_id,
+            self.mask_token_id,
+        ) = (self.vocab[token] for token in SPECIAL_TOKENS)
         self._pieces = {}  # stretch of text without white space -> its tokens
 
     def __len__(self):
@@ -87,10 +103,14 @@ class WordPieceTokenizer:
         for word, count in words.items():
             for letter in word:
                 letters[letter] += count
-        alphabet = sorted(sorted(letters, key=lambda letter: (-letters[letter], letter))[:limit_alphabet])
+        alphabet = sorted(
+            sorted(letters, key=lambda letter: (-letters[letter], letter))[:limit_alphabet]
+        )
         kept = set(alphabet)
         # A letter that is not kept leaves a gap: the letters after it go on as `##`, for they do not start the word.
-        symbols = [[part for letter, part in zip(word, _symbols(word)) if letter in kept] for word in words]
+        symbols = [
+            [part for letter, part in zip(word, _symbols(word)) if letter in kept] for word in words
+        ]
         continued = sorted({symbol for parts in symbols for symbol in parts[1:]})
         vocab = dict.fromkeys([*SPECIAL_TOKENS, *alphabet, *continued])
         if len(vocab) > vocab_size:
@@ -115,7 +135,9 @@ class WordPieceTokenizer:
         twice = [token for token, count in Counter(tokens).items() if count > 1]
         if twice:
             lines = [number for number, token in enumerate(tokens, 1) if token == twice[0]]
-            raise ValueError(f"{path} holds the token {twice[0]!r} on lines {lines}; a token has one id")
+            raise ValueError(
+                f"{path} holds the token {twice[0]!r} on lines {lines}; a token has one id"
+            )
         return cls({token: index for index, token in enumerate(tokens)}, lowercase=lowercase)
 
     def save(self, path):
@@ -124,8 +146,12 @@ class WordPieceTokenizer:
         if sorted(self.tokens) != list(range(len(self.tokens))):
             raise ValueError("the ids have gaps, which a vocab.txt cannot express")
         if broken := [token for token in self.vocab if "\n" in token or "\r" in token]:
-            raise ValueError(f"the token {broken[0]!r} holds a line end, which a vocab.txt cannot express")
-        half = path.with_name(f"{path.name}.{uuid.uuid4().hex}")  # written beside its name, then moved
+            raise ValueError(
+                f"the token {broken[0]!r} holds a line end, which a vocab.txt cannot express"
+            )
+        half = path.with_name(
+            f"{path.name}.{uuid.uuid4().hex}"
+        )  # written beside its name, then moved
         try:
             lines = (self.tokens[index] + "\n" for index in range(len(self.tokens)))
             half.write_text("".join(lines), encoding="utf-8", newline="\n")
@@ -181,7 +207,11 @@ class WordPieceTokenizer:
     def _cut(self, chunk):
         pieces = self._pieces.get(chunk)
         if pieces is None:
-            pieces = [p for word in split_words(chunk, lowercase=self.lowercase) for p in match_longest(word, self.vocab)]
+            pieces = [
+                p
+                for word in split_words(chunk, lowercase=self.lowercase)
+                for p in match_longest(word, self.vocab)
+            ]
             if len(self._pieces) >= _CACHED_WORDS:
                 self._pieces.clear()
             self._pieces[chunk] = pieces
@@ -230,12 +260,18 @@ def split_words(text, *, lowercase=True):
     chars = _characters()
     if (lone := chars["surrogate"].search(text)) is not None:
         near = text[max(0, lone.start() - 20) : lone.start() + 20]
-        raise ValueError(f"the text holds a lone surrogate, {lone.group()!r}, in {near!r}; decode it again")
+        raise ValueError(
+            f"the text holds a lone surrogate, {lone.group()!r}, in {near!r}; decode it again"
+        )
     text = chars["control"].sub("", text)
     text = chars["chinese"].sub(r" \g<0> ", text)
     if lowercase:
-        known = chars["undecomposed"].split(text)  # every second stretch is one the reference does not decompose
-        text = "".join(part if i % 2 else unicodedata.normalize("NFD", part) for i, part in enumerate(known))
+        known = chars["undecomposed"].split(
+            text
+        )  # every second stretch is one the reference does not decompose
+        text = "".join(
+            part if i % 2 else unicodedata.normalize("NFD", part) for i, part in enumerate(known)
+        )
         text = chars["mark"].sub("", text)
         # Letter by letter: str.lower() would choose the final form of a Greek sigma, the reference does not.
         text = "".join(chars["lower"].get(char) or char.lower() for char in text)

@@ -34,10 +34,16 @@ def runs(points):
 def classes():
     import unicodedata2
 
-    clean, strip, lower = normalizer(clean_text=True), normalizer(strip_accents=True), normalizer(lowercase=True)
+    clean, strip, lower = (
+        normalizer(clean_text=True),
+        normalizer(strip_accents=True),
+        normalizer(lowercase=True),
+    )
     decompose, split = NFD().normalize_str, BertPreTokenizer().pre_tokenize_str
 
-    def moves(char):  # canonical ordering: a mark of a higher class swaps with U+0334, of class 1; class 1 with U+0345
+    def moves(
+        char,
+    ):  # canonical ordering: a mark of a higher class swaps with U+0334, of class 1; class 1 with U+0345
         text = "a" + char + "\u0334" if unicodedata2.combining(char) > 1 else "a\u0345" + char
         return decompose(text) != text
 
@@ -59,6 +65,8 @@ def classes():
 
 if __name__ == "__main__":
     path = Path(__file__).parent.parent / "data" / "bert_characters.json"
-    lines = [f'"{name}": {json.dumps(value, separators=(",", ":"))}' for name, value in classes().items()]
+    lines = [
+        f'"{name}": {json.dumps(value, separators=(",", ":"))}' for name, value in classes().items()
+    ]
     path.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8", newline="\n")
     print(path.name, path.stat().st_size, "bytes")

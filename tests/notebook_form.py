@@ -23,7 +23,9 @@ def normalised(notebook):
     count = 0
     for number, cell in enumerate(notebook.cells):
         cell.id = f"cell-{number:02d}"
-        cell.metadata = nbformat.from_dict({"tags": tags} if (tags := cell.metadata.get("tags")) else {})
+        cell.metadata = nbformat.from_dict(
+            {"tags": tags} if (tags := cell.metadata.get("tags")) else {}
+        )
         if cell.cell_type == "code":
             if cell.execution_count is not None:
                 count += 1
@@ -36,7 +38,11 @@ def _joined(outputs):
     """Neighbouring pieces of one stream as one: where a stream is cut depends on timing."""
     out = []
     for output in outputs:
-        if out and output.output_type == "stream" == out[-1].output_type and output.name == out[-1].name:
+        if (
+            out
+            and output.output_type == "stream" == out[-1].output_type
+            and output.name == out[-1].name
+        ):
             out[-1].text += output.text
         else:
             out.append(output)

@@ -83,10 +83,15 @@ def test_splits_are_disjoint_cover_everything_and_hold_80_10_10(tmp_path, count,
 def test_splits_do_not_depend_on_the_order_of_the_file(tmp_path):
     texts = lines(200)
     shuffled = random.Random(0).sample(texts, len(texts))
-    first, second = (write(tmp_path / name, "\n".join(some)) for name, some in [("a.txt", texts), ("b.txt", shuffled)])
+    first, second = (
+        write(tmp_path / name, "\n".join(some))
+        for name, some in [("a.txt", texts), ("b.txt", shuffled)]
+    )
     for split in SPLITS:
         assert set(load_corpus(first, split)) == set(load_corpus(second, split))
-        assert load_corpus(second, split) == [text for text in shuffled if text in set(load_corpus(first, split))]
+        assert load_corpus(second, split) == [
+            text for text in shuffled if text in set(load_corpus(first, split))
+        ]
 
 
 def test_seed_chooses_other_splits_and_the_same_seed_the_same(tmp_path):
@@ -110,7 +115,9 @@ def test_too_few_texts_for_a_held_out_split_are_an_error(tmp_path):
     source = write(tmp_path / "a.txt", "One text.\nOne text.\nAnother text.\n")
     assert len(load_corpus(source)) == 3
     for split in ("validation", "test"):
-        with pytest.raises(ValueError, match=f"a.txt holds 2 distinct texts, too few for a {split} split"):
+        with pytest.raises(
+            ValueError, match=f"a.txt holds 2 distinct texts, too few for a {split} split"
+        ):
             load_corpus(source, split)
 
 
@@ -151,9 +158,15 @@ def test_packing_refuses_blocks_that_are_too_small_or_cannot_be_filled():
 
 
 def test_text_files_hold_paragraphs_or_else_lines(tmp_path):
-    paragraphs = write(tmp_path / "a.txt", "First line,\nsecond  line.\n\n \nNext paragraph.\n\n\nLast one.\n")
+    paragraphs = write(
+        tmp_path / "a.txt", "First line,\nsecond  line.\n\n \nNext paragraph.\n\n\nLast one.\n"
+    )
     assert everything(paragraphs) == ["First line, second line.", "Last one.", "Next paragraph."]
-    assert everything(write(tmp_path / "b.txt", "One.\n Two. \nThree.\n")) == ["One.", "Three.", "Two."]
+    assert everything(write(tmp_path / "b.txt", "One.\n Two. \nThree.\n")) == [
+        "One.",
+        "Three.",
+        "Two.",
+    ]
 
 
 @pytest.mark.parametrize("newline", ["\n", "\r\n", "\r"])
@@ -175,19 +188,36 @@ def test_a_column_is_named_after_a_colon(tmp_path):
     table = write(tmp_path / "films.csv", "text,body\na,one\nb,two\nc,three\n")
     assert everything(table) == ["a", "b", "c"]
     assert everything(f"{table}:body") == ["one", "three", "two"]
-    rows = write(tmp_path / "films.JSONL", "".join(f'{{"body": "{word}"}}\n' for word in ("one", "two", "three")))
+    rows = write(
+        tmp_path / "films.JSONL",
+        "".join(f'{{"body": "{word}"}}\n' for word in ("one", "two", "three")),
+    )
     assert everything(f"{rows}:body") == ["one", "three", "two"]
 
 
 def test_quoted_cells_may_hold_anything(tmp_path):
-    texts = ['She said "no", twice.', "Two\nlines.", "A line\u2028separator.", "A next\x85line.", "x" * 300_000]
+    texts = [
+        'She said "no", twice.',
+        "Two\nlines.",
+        "A line\u2028separator.",
+        "A next\x85line.",
+        "x" * 300_000,
+    ]
     cells = "".join('"' + text.replace('"', '""') + '",1\n' for text in texts)
     assert everything(write(tmp_path / "a.csv", "text,label\n" + cells)) == sorted(texts)
-    assert everything(write(tmp_path / "b.csv", "text\na\u2028b\nc\x0cd\ne\n")) == ["a\u2028b", "c\x0cd", "e"]
+    assert everything(write(tmp_path / "b.csv", "text\na\u2028b\nc\x0cd\ne\n")) == [
+        "a\u2028b",
+        "c\x0cd",
+        "e",
+    ]
 
 
 def test_blank_entries_are_dropped_and_short_rows_matter_only_in_the_column_read(tmp_path):
-    assert everything(write(tmp_path / "a.csv", "text,label\none,1\n  ,0\ntwo\n\nthree,1\n")) == ["one", "three", "two"]
+    assert everything(write(tmp_path / "a.csv", "text,label\none,1\n  ,0\ntwo\n\nthree,1\n")) == [
+        "one",
+        "three",
+        "two",
+    ]
 
 
 def test_folders_are_read_whole(tmp_path):
@@ -235,7 +265,9 @@ BAD = {
 
 
 @pytest.mark.parametrize("source, content, error, words", BAD.values(), ids=BAD)
-def test_bad_input_is_refused_with_words_that_help(tmp_path, monkeypatch, source, content, error, words):
+def test_bad_input_is_refused_with_words_that_help(
+    tmp_path, monkeypatch, source, content, error, words
+):
     monkeypatch.chdir(tmp_path)
     if content is not None:
         write(tmp_path / source.partition(":")[0], content)
@@ -287,9 +319,9 @@ def test_prose_keeps_the_words_of_links_and_roles():
     assert prose_sentences("Pass a :class:`Tensor` or a :func:`list <builtins.list>` to it.") == [
         "Pass a Tensor or a list to it."
     ]
-    assert prose_sentences("See `the guide <https://a.b/c>`_ and [the paper](https://d.e) for more.") == [
-        "See the guide and the paper for more."
-    ]
+    assert prose_sentences(
+        "See `the guide <https://a.b/c>`_ and [the paper](https://d.e) for more."
+    ) == ["See the guide and the paper for more."]
     assert prose_sentences("The *first* and **second** ``word`` are `marked` here.") == [
         "The first and second word are marked here."
     ]
@@ -323,7 +355,10 @@ def test_prose_keeps_the_words_of_links_and_roles():
 )
 def test_prose_leaves_out_what_is_no_sentence(paragraph):
     docstring = f"The first sentence is kept.\n\n{paragraph}\n\nThe last sentence is kept."
-    assert prose_sentences(docstring) == ["The first sentence is kept.", "The last sentence is kept."]
+    assert prose_sentences(docstring) == [
+        "The first sentence is kept.",
+        "The last sentence is kept.",
+    ]
 
 
 MODULE = '''"""The module explains itself in one sentence. The same sentence comes here again."""
@@ -352,12 +387,20 @@ TEXTS = [
 def small_docs(tmp_path, monkeypatch):
     """A world with one package, which must not be imported, and one file of a standard library."""
     write(tmp_path / "packages" / "mlm_small_package" / "__init__.py", MODULE)
-    write(tmp_path / "packages" / "mlm_small_package" / "tests" / "a.py", '"""The tests of a package are not read."""')
-    write(tmp_path / "packages" / "mlm_small_package" / "template.py", '"""The {{template}} is not Python.""" {{')
+    write(
+        tmp_path / "packages" / "mlm_small_package" / "tests" / "a.py",
+        '"""The tests of a package are not read."""',
+    )
+    write(
+        tmp_path / "packages" / "mlm_small_package" / "template.py",
+        '"""The {{template}} is not Python.""" {{',
+    )
     write(tmp_path / "stdlib" / "a.py", '"""The standard library is read first."""')
     write(tmp_path / "stdlib" / "site-packages" / "b.py", '"""The other packages are not read."""')
     monkeypatch.syspath_prepend(str(tmp_path / "packages"))
-    monkeypatch.setattr(corpus, "DOCS_PACKAGES", ("mlm_small_package", "mlm_package_that_is_not_there"))
+    monkeypatch.setattr(
+        corpus, "DOCS_PACKAGES", ("mlm_small_package", "mlm_package_that_is_not_there")
+    )
     monkeypatch.setattr(corpus.sysconfig, "get_paths", lambda: {"stdlib": str(tmp_path / "stdlib")})
     monkeypatch.setattr(corpus.importlib.metadata, "version", lambda name: "1.0")
     monkeypatch.setenv("MLM_CACHE", str(tmp_path / "cache"))
@@ -372,7 +415,9 @@ def test_docs_hold_each_sentence_once_and_import_nothing(small_docs):
 def test_docs_are_read_once_for_each_version_of_a_package(small_docs, monkeypatch):
     first = everything("docs")
     read = []
-    monkeypatch.setattr(corpus, "_docstrings", lambda path: read.append(path) or ["Another text is found now."])
+    monkeypatch.setattr(
+        corpus, "_docstrings", lambda path: read.append(path) or ["Another text is found now."]
+    )
     assert everything("docs") == first and read == []
     monkeypatch.setattr(corpus.importlib.metadata, "version", lambda name: "2.0")
     assert load_corpus("docs") == ["Another text is found now."] and read
@@ -385,7 +430,9 @@ def test_docs_do_not_depend_on_how_warnings_are_shown(small_docs):
     assert "The file has an odd string." in everything("docs")
 
 
-@pytest.mark.parametrize("place, step", [(Path, "read_bytes"), (Path, "write_text"), (os, "replace")])
+@pytest.mark.parametrize(
+    "place, step", [(Path, "read_bytes"), (Path, "write_text"), (os, "replace")]
+)
 def test_an_interrupted_reading_of_docs_leaves_nothing_broken(small_docs, monkeypatch, place, step):
     original = getattr(place, step)
 
@@ -409,7 +456,9 @@ def test_docs_are_read_also_where_nothing_can_be_kept(small_docs, monkeypatch, t
         assert load_corpus("docs")
 
 
-@pytest.mark.parametrize("damage", [lambda raw: b"", lambda raw: raw[: len(raw) // 2], lambda raw: raw[:-1] + b"\xff"])
+@pytest.mark.parametrize(
+    "damage", [lambda raw: b"", lambda raw: raw[: len(raw) // 2], lambda raw: raw[:-1] + b"\xff"]
+)
 def test_a_damaged_docs_cache_is_made_anew(small_docs, damage):
     texts = everything("docs")
     (cache,) = small_docs.iterdir()
@@ -439,7 +488,11 @@ def test_a_process_killed_while_writing_docs_leaves_no_broken_cache(tmp_path):
     write(tmp_path / "stdlib" / "a.py", "\n".join(functions))
     outcomes = []
     for kill in ("yes", ""):
-        environment = {"MLM_CACHE": str(tmp_path / "cache"), "STDLIB": str(tmp_path / "stdlib"), "KILL": kill}
+        environment = {
+            "MLM_CACHE": str(tmp_path / "cache"),
+            "STDLIB": str(tmp_path / "stdlib"),
+            "KILL": kill,
+        }
         outcomes.append(run(KILLED_WHILE_WRITING, environment))
     assert outcomes[0].returncode == 9 and any((tmp_path / "cache").iterdir())
     assert outcomes[1].returncode == 0, outcomes[1].stderr
@@ -448,10 +501,16 @@ def test_a_process_killed_while_writing_docs_leaves_no_broken_cache(tmp_path):
 
 def run(script, environment):
     """A fresh interpreter, for libraries that read the environment when they are imported."""
-    keep = {name: value for name, value in os.environ.items() if not re.match("HF_|.*_PROXY", name, re.IGNORECASE)}
+    keep = {
+        name: value
+        for name, value in os.environ.items()
+        if not re.match("HF_|.*_PROXY", name, re.IGNORECASE)
+    }
     environment = keep | {"PYTHONPATH": str(ROOT), "PYTHONUTF8": "1"} | environment
     command = [sys.executable, "-c", script]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, encoding="utf-8")
+    return subprocess.run(
+        command, env=environment, capture_output=True, text=True, encoding="utf-8"
+    )
 
 
 READ_DOCS = """
@@ -495,7 +554,9 @@ def test_docs_hold_4_megabytes_of_different_sentences(docs):
 
 
 def table(name, count):
-    return "text,body,stars\n" + "".join(f"{name} text {i}.,{name} body {i}.,{i}\n" for i in range(count))
+    return "text,body,stars\n" + "".join(
+        f"{name} text {i}.,{name} body {i}.,{i}\n" for i in range(count)
+    )
 
 
 CARD = """---
@@ -521,11 +582,21 @@ class Hub(http.server.BaseHTTPRequestHandler):
 
     def answer(self):
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0)).decode()
-        path = unquote(urlsplit(self.path).path).removeprefix("/api").removeprefix("/datasets/").split("/")
+        path = (
+            unquote(urlsplit(self.path).path)
+            .removeprefix("/api")
+            .removeprefix("/datasets/")
+            .split("/")
+        )
         name, (action, *rest) = "/".join(path[:2]), [*path[2:], ""]
         files = REPOSITORIES.get(name)
         entries = {
-            file: {"type": "file", "path": file, "size": len(text), "oid": hashlib.sha1(text.encode()).hexdigest()}
+            file: {
+                "type": "file",
+                "path": file,
+                "size": len(text),
+                "oid": hashlib.sha1(text.encode()).hexdigest(),
+            }
             for file, text in (files or {}).items()
         }
         if files is None:
@@ -538,18 +609,30 @@ class Hub(http.server.BaseHTTPRequestHandler):
                 self.reply(404, {"X-Error-Code": "EntryNotFound"})
         elif action in ("", "revision"):
             siblings = [{"rfilename": file} for file in files]
-            self.reply(200, {}, json.dumps({"id": name, "sha": self.commit, "siblings": siblings, "tags": []}))
+            self.reply(
+                200,
+                {},
+                json.dumps({"id": name, "sha": self.commit, "siblings": siblings, "tags": []}),
+            )
         elif action == "tree" and not any(rest[1:]):
             self.reply(200, {}, json.dumps(list(entries.values())))
         elif action == "paths-info":
-            asked = json.loads(body)["paths"] if body.startswith("{") else parse_qs(body).get("paths", [])
+            asked = (
+                json.loads(body)["paths"]
+                if body.startswith("{")
+                else parse_qs(body).get("paths", [])
+            )
             self.reply(200, {}, json.dumps([entries[file] for file in asked if file in entries]))
         else:
             self.reply(404, {"X-Error-Code": "EntryNotFound"})
 
     def reply(self, status, headers, body=""):
         self.send_response(status)
-        for name, value in {"X-Repo-Commit": self.commit, "Content-Length": len(body.encode()), **headers}.items():
+        for name, value in {
+            "X-Repo-Commit": self.commit,
+            "Content-Length": len(body.encode()),
+            **headers,
+        }.items():
             self.send_header(name, str(value))
         self.end_headers()
         if self.command != "HEAD":
@@ -574,7 +657,11 @@ for source, split in json.loads(os.environ["CALLS"]):
         answers.append([type(error).__name__, str(error)])
 print(json.dumps(answers))
 """
-CALLS = [(f"hub:acme/{name}", split) for name in ("tiny", "split", "tiny:body", "configs:de") for split in SPLITS]
+CALLS = [
+    (f"hub:acme/{name}", split)
+    for name in ("tiny", "split", "tiny:body", "configs:de")
+    for split in SPLITS
+]
 MISTAKES = ("configs:body", "tiny:nope", "tiny:nope:text", "tiny:stars", "held", "none", "a:b:c")
 CALLS += [(f"hub:acme/{name}", "train") for name in ("configs:de:body", *MISTAKES)]
 CALLS += [("hub:acme/held", "test"), ("hub:", "train")]
@@ -591,7 +678,10 @@ def hub(tmp_path_factory):
     """The answers while the hub can be reached, while it cannot, in offline mode, and with nothing cached."""
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Hub)
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    home = {"HF_HOME": str(tmp_path_factory.mktemp("full")), "HF_ENDPOINT": f"http://127.0.0.1:{server.server_port}"}
+    home = {
+        "HF_HOME": str(tmp_path_factory.mktemp("full")),
+        "HF_ENDPOINT": f"http://127.0.0.1:{server.server_port}",
+    }
     try:
         online = ask(home)
     finally:
@@ -601,9 +691,13 @@ def hub(tmp_path_factory):
     return {
         "online": online,
         "offline": ask({**home, "HF_HUB_OFFLINE": "1"}),
-        "down": ask({**home, "DOWN": "yes"}, [("hub:acme/split", "test"), ("hub:acme/tiny:body", "train")]),
+        "down": ask(
+            {**home, "DOWN": "yes"}, [("hub:acme/split", "test"), ("hub:acme/tiny:body", "train")]
+        ),
         "down, nothing cached": ask({**empty, "DOWN": "yes"}, [("hub:acme/tiny", "train")]),
-        "offline, nothing cached": ask({**empty, "HF_HUB_OFFLINE": "1"}, [("hub:acme/tiny", "train")]),
+        "offline, nothing cached": ask(
+            {**empty, "HF_HUB_OFFLINE": "1"}, [("hub:acme/tiny", "train")]
+        ),
     }
 
 
@@ -622,15 +716,22 @@ def test_hub_splits_that_are_lacking_are_cut_from_train(hub):
 def test_hub_splits_that_exist_are_kept(hub):
     train, validation, test = (hub["online"]["hub:acme/split", split] for split in SPLITS)
     assert test == column("test", "text", 10)
-    assert len(validation) == 4 and sorted(train + validation) == sorted(column("train", "text", 40))
+    assert len(validation) == 4 and sorted(train + validation) == sorted(
+        column("train", "text", 40)
+    )
     assert hub["online"]["hub:acme/held", "test"] == column("test", "text", 10)
 
 
 @pytest.mark.slow
 def test_hub_columns_and_configurations_are_chosen_by_name(hub):
     online = hub["online"]
-    for source, texts in [("tiny:body", column("train", "body", 40)), ("configs:de", column("de", "text", 20))]:
-        assert sorted(sum((online[f"hub:acme/{source}", split] for split in SPLITS), [])) == sorted(texts)
+    for source, texts in [
+        ("tiny:body", column("train", "body", 40)),
+        ("configs:de", column("de", "text", 20)),
+    ]:
+        assert sorted(sum((online[f"hub:acme/{source}", split] for split in SPLITS), [])) == sorted(
+            texts
+        )
     assert set(online["hub:acme/configs:de:body", "train"]) < set(column("de", "body", 20))
 
 
@@ -638,12 +739,20 @@ def test_hub_columns_and_configurations_are_chosen_by_name(hub):
 @pytest.mark.parametrize(
     "source, error, words",
     [
-        ("hub:acme/tiny:nope", "ValueError", ["'nope'", "'text', 'body', 'stars'", "hub:acme/tiny:COLUMN"]),
+        (
+            "hub:acme/tiny:nope",
+            "ValueError",
+            ["'nope'", "'text', 'body', 'stars'", "hub:acme/tiny:COLUMN"],
+        ),
         ("hub:acme/tiny:nope:text", "ValueError", ["'nope' not found", "default"]),
         ("hub:acme/tiny:stars", "ValueError", ["acme/tiny", "'stars'", "holds no text"]),
         ("hub:acme/configs:body", "ValueError", ["Config name is missing", "'en', 'de'"]),
         ("hub:acme/held", "ValueError", ["acme/held", "train split", "it has test"]),
-        ("hub:acme/none", "ConnectionError", ["'acme/none'", "Check the name", "'reviews', 'docs'"]),
+        (
+            "hub:acme/none",
+            "ConnectionError",
+            ["'acme/none'", "Check the name", "'reviews', 'docs'"],
+        ),
         ("hub:acme/a:b:c", "ConnectionError", ["'acme/a'", "Check the name"]),
         ("hub:", "ValueError", ["hub:NAME[:CONFIG][:COLUMN]"]),
     ],

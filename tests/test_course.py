@@ -1,4 +1,5 @@
 """course.py: what it refuses, what an interrupted set-up leaves behind, and how it tells of a lesson that failed."""
+
 import ast
 import importlib.util
 import json
@@ -27,9 +28,11 @@ def course():
 def write_lesson(folder, name, *cells, parameters='SEED = 0\nDEVICE = "auto"', quick=None):
     """A lesson whose first code cell is its parameters cell; returns its path."""
     notebook = nbformat.v4.new_notebook(metadata={"mlm_course": {"quick": quick}} if quick else {})
-    notebook.cells = [nbformat.v4.new_markdown_cell(f"# {name}"),
-                      nbformat.v4.new_code_cell(parameters, metadata={"tags": ["parameters"]}),
-                      *map(nbformat.v4.new_code_cell, cells)]
+    notebook.cells = [
+        nbformat.v4.new_markdown_cell(f"# {name}"),
+        nbformat.v4.new_code_cell(parameters, metadata={"tags": ["parameters"]}),
+        *map(nbformat.v4.new_code_cell, cells),
+    ]
     path = folder / f"{name}.ipynb"
     nbformat.write(notebook, path)
     return path
@@ -39,47 +42,72 @@ def write_lesson(folder, name, *cells, parameters='SEED = 0\nDEVICE = "auto"', q
 def lessons(tmp_path):
     folder = tmp_path / "notebooks"
     folder.mkdir()
-    write_lesson(folder, "01_words", "print(SEED)", parameters="SEED = 0\nSIZE = 100", quick={"SIZE": 10})
+    write_lesson(
+        folder, "01_words", "print(SEED)", parameters="SEED = 0\nSIZE = 100", quick={"SIZE": 10}
+    )
     write_lesson(folder, "12_scores", "print(DEVICE)")
     return folder
 
 
 # ---- what course.py is made of ----------------------------------------------------------------------------------
 
+
 def test_starts_with_the_standard_library_alone():
-    top_level = [node for node in ast.parse(SOURCE).body if isinstance(node, (ast.Import, ast.ImportFrom))]
-    names = {alias.name for node in top_level if isinstance(node, ast.Import) for alias in node.names}
+    top_level = [
+        node for node in ast.parse(SOURCE).body if isinstance(node, (ast.Import, ast.ImportFrom))
+    ]
+    names = {
+        alias.name for node in top_level if isinstance(node, ast.Import) for alias in node.names
+    }
     names |= {node.module for node in top_level if isinstance(node, ast.ImportFrom)}
     assert {name.split(".")[0] for name in names} <= sys.stdlib_module_names
 
 
 def test_older_python_gets_one_sentence():
-    ast.parse(SOURCE, feature_version=(3, 6))   # else an older Python would stop at a SyntaxError
+    ast.parse(SOURCE, feature_version=(3, 6))  # else an older Python would stop at a SyntaxError
     code = "import sys; sys.version_info = (3, 8, 18); exec(sys.stdin.read())"
-    answer = subprocess.run([sys.executable, "-c", code], input=SOURCE, capture_output=True, encoding="utf-8")
+    answer = subprocess.run(
+        [sys.executable, "-c", code], input=SOURCE, capture_output=True, encoding="utf-8"
+    )
     assert answer.returncode == 1
     assert answer.stderr.strip() == "The course needs Python 3.11 or newer; this is Python 3.8."
 
 
 # ---- what is asked ----------------------------------------------------------------------------------------------
 
-@pytest.mark.parametrize("text, value", [
-    ("3", 3), ("1e-3", 1e-3), ("True", True), ("None", None), ("[1, 2]", [1, 2]), ("(1, 2)", [1, 2]), ("'3'", "3"),
-    ("-1", -1), ("course-bert", "course-bert"), ("", ""), ("a=b", "a=b"),
-])
+
+@pytest.mark.parametrize(
+    "text, value",
+    [
+        ("3", 3),
+        ("1e-3", 1e-3),
+        ("True", True),
+        ("None", None),
+        ("[1, 2]", [1, 2]),
+        ("(1, 2)", [1, 2]),
+        ("'3'", "3"),
+        ("-1", -1),
+        ("course-bert", "course-bert"),
+        ("", ""),
+        ("a=b", "a=b"),
+    ],
+)
 def test_p_values_are_literals_else_strings(course, text, value):
     parsed = course.parse_assignments([f"NAME={text}"])["NAME"]
     assert parsed == value and type(parsed) is type(value)
 
 
-@pytest.mark.parametrize("arguments, told", [
-    (["--only", "7"], "01_words, 12_scores"),
-    (["--only", "words"], "01_words, 12_scores"),
-    (["-p", "SPEED=1"], "DEVICE, SEED, SIZE"),
-    (["--only", "12", "-p", "SIZE=1"], "DEVICE, SEED."),
-    (["--only", "1", "--device", "cpu"], "SEED, SIZE"),
-    (["-p", "SEED"], "NAME=VALUE"),
-])
+@pytest.mark.parametrize(
+    "arguments, told",
+    [
+        (["--only", "7"], "01_words, 12_scores"),
+        (["--only", "words"], "01_words, 12_scores"),
+        (["-p", "SPEED=1"], "DEVICE, SEED, SIZE"),
+        (["--only", "12", "-p", "SIZE=1"], "DEVICE, SEED."),
+        (["--only", "1", "--device", "cpu"], "SEED, SIZE"),
+        (["-p", "SEED"], "NAME=VALUE"),
+    ],
+)
 def test_a_mistake_is_told_before_any_set_up(course, lessons, monkeypatch, capsys, arguments, told):
     monkeypatch.setattr(course, "enter_environment", lambda *_: pytest.fail("the set-up began"))
     assert course.main(["run", "--notebooks", str(lessons), *arguments]) == 2
@@ -101,16 +129,31 @@ def test_an_unknown_command_lists_the_known_ones(course, capsys):
 
 
 def test_an_absent_device_is_told_with_those_present(course, lessons, capsys):
-    arguments = ["run", "--here", "--notebooks", str(lessons), "--out", str(lessons / "out"), "-p", "DEVICE=cuda:99"]
+    arguments = [
+        "run",
+        "--here",
+        "--notebooks",
+        str(lessons),
+        "--out",
+        str(lessons / "out"),
+        "-p",
+        "DEVICE=cuda:99",
+    ]
     assert course.main(arguments) == 2
     assert "no device cuda:99" in (told := capsys.readouterr().err) and "auto, cpu" in told
     assert not (lessons / "out").exists()
 
 
-@pytest.mark.parametrize("only, stems", [
-    (None, ["01_words", "12_scores"]), (["1"], ["01_words"]), (["01"], ["01_words"]),
-    (["12_scores", "1"], ["01_words", "12_scores"]), (["12_scores.ipynb"], ["12_scores"]),
-])
+@pytest.mark.parametrize(
+    "only, stems",
+    [
+        (None, ["01_words", "12_scores"]),
+        (["1"], ["01_words"]),
+        (["01"], ["01_words"]),
+        (["12_scores", "1"], ["01_words", "12_scores"]),
+        (["12_scores.ipynb"], ["12_scores"]),
+    ],
+)
 def test_only_takes_numbers_and_names_and_keeps_the_order(course, lessons, only, stems):
     assert [lesson.stem for lesson in course.find_lessons(lessons, only)] == stems
 
@@ -119,6 +162,7 @@ def test_values_reach_the_lessons_that_have_them_and_p_wins_over_quick(course, l
     def planned(*arguments):
         args = course.parse(["run", "--notebooks", str(lessons), *arguments])
         return [values for _, values in course.plan(args)]
+
     assert planned() == [{}, {}]
     assert planned("--quick") == [{"SIZE": 10}, {}]
     assert planned("--quick", "-p", "SIZE=20", "SEED=1") == [{"SIZE": 20, "SEED": 1}, {"SEED": 1}]
@@ -132,12 +176,21 @@ def test_quick_may_only_name_what_the_parameters_cell_sets(course, lessons, caps
 
 
 def test_here_without_the_packages_names_them(lessons):
-    answer = subprocess.run([sys.executable, "-S", ROOT / "course.py", "run", "--here", "--notebooks", lessons],
-                            capture_output=True, text=True, env={**os.environ, "PYTHONPATH": ""})
-    assert answer.returncode == 2 and "lacks papermill" in answer.stderr and "Traceback" not in answer.stderr
+    answer = subprocess.run(
+        [sys.executable, "-S", ROOT / "course.py", "run", "--here", "--notebooks", lessons],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": ""},
+    )
+    assert (
+        answer.returncode == 2
+        and "lacks papermill" in answer.stderr
+        and "Traceback" not in answer.stderr
+    )
 
 
 # ---- the set-up -------------------------------------------------------------------------------------------------
+
 
 @pytest.fixture
 def house(course, tmp_path, monkeypatch):
@@ -147,14 +200,22 @@ def house(course, tmp_path, monkeypatch):
     for name in ("VENV", "OLD_VENV", "PYTHON", "STAMP"):
         monkeypatch.setattr(course, name, tmp_path / getattr(course, name).relative_to(ROOT))
     monkeypatch.setattr(course, "ROOT", tmp_path)
-    monkeypatch.setattr(course, "INSIDE", True)     # so that nothing is executed in place of these tests
+    monkeypatch.setattr(
+        course, "INSIDE", True
+    )  # so that nothing is executed in place of these tests
     monkeypatch.setattr(course, "torch_arguments", lambda pin, build: [pin])
-    monkeypatch.setattr(course, "importable_torch",
-                        lambda python: ("2.13.0+cpu", "cpu") if python == course.PYTHON else None)
+    monkeypatch.setattr(
+        course,
+        "importable_torch",
+        lambda python: ("2.13.0+cpu", "cpu") if python == course.PYTHON else None,
+    )
     real_run = subprocess.run
     faster = {"venv": ["--without-pip"], "ensurepip": ["--version"]}
-    monkeypatch.setattr(subprocess, "run", lambda command, **options: real_run(
-        [*command, *faster.get(command[2], [])], **options))
+    monkeypatch.setattr(
+        subprocess,
+        "run",
+        lambda command, **options: real_run([*command, *faster.get(command[2], [])], **options),
+    )
     course.calls = []
     monkeypatch.setattr(course, "pip", lambda *arguments, **_: course.calls.append(arguments))
     return course
@@ -188,6 +249,7 @@ def test_after_an_interruption_the_next_call_begins_afresh(house, monkeypatch, s
             (house.VENV / "half_installed").touch()
             raise KeyboardInterrupt
         house.calls.append(arguments)
+
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(house, "pip", interrupted)
         house.enter_environment(None, [])
@@ -197,13 +259,20 @@ def test_after_an_interruption_the_next_call_begins_afresh(house, monkeypatch, s
     assert not (house.VENV / "half_installed").exists()
 
 
-@pytest.mark.parametrize("remains", ["nothing in it", "a stamp cut short", "a dangling interpreter"])
+@pytest.mark.parametrize(
+    "remains", ["nothing in it", "a stamp cut short", "a dangling interpreter"]
+)
 def test_a_broken_environment_is_replaced(house, remains):
     house.VENV.mkdir()
     if remains == "a stamp cut short":
         house.STAMP.write_text('{"inputs": "4')
     elif remains == "a dangling interpreter":
-        stamp = {"inputs": house.fingerprint(), "asked": None, "build": "cpu", "base": sys.executable}
+        stamp = {
+            "inputs": house.fingerprint(),
+            "asked": None,
+            "build": "cpu",
+            "base": sys.executable,
+        }
         house.STAMP.write_text(json.dumps(stamp))
     house.enter_environment(None, [])
     assert house.is_ready(None) and not house.OLD_VENV.exists()
@@ -233,6 +302,7 @@ def test_another_build_of_torch_makes_another_environment(house):
 def test_two_set_ups_do_not_run_at_once(house, monkeypatch):
     def stop_waiting(seconds):
         raise TimeoutError
+
     monkeypatch.setattr(house.time, "sleep", stop_waiting)
     with house.only_one_set_up():
         with pytest.raises(TimeoutError), house.only_one_set_up():
@@ -241,50 +311,72 @@ def test_two_set_ups_do_not_run_at_once(house, monkeypatch):
         pass
 
 
-@pytest.mark.parametrize("complaint, told", [
-    ("ERROR: [Errno 28] No space left on device", "The disk is full"),
-    ("ERROR: No matching distribution found for torch", "check the network"),
-])
-def test_a_failed_install_shows_its_last_lines_and_what_to_do(course, tmp_path, monkeypatch, complaint, told):
+@pytest.mark.parametrize(
+    "complaint, told",
+    [
+        ("ERROR: [Errno 28] No space left on device", "The disk is full"),
+        ("ERROR: No matching distribution found for torch", "check the network"),
+    ],
+)
+def test_a_failed_install_shows_its_last_lines_and_what_to_do(
+    course, tmp_path, monkeypatch, complaint, told
+):
     (tmp_path / "pip.py").write_text(f"print('early\\n' * 50)\nraise SystemExit({complaint!r})")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.setattr(course, "PYTHON", sys.executable)
     with pytest.raises(course.Stop) as stop:
         course.pip("install", "torch")
     lines = str(stop.value).splitlines()
-    assert stop.value.status == 1 and complaint in lines[-2] and told in lines[-1] and len(lines) < 20
+    assert (
+        stop.value.status == 1 and complaint in lines[-2] and told in lines[-1] and len(lines) < 20
+    )
 
 
-@pytest.mark.parametrize("brings, driver, build, chosen", [
-    (["torch", "numpy"], False, None, ["torch==2.13.0"]),
-    (["torch", "nvidia-cublas"], False, None, ["torch==2.13.0+cpu", "--extra-index-url"]),
-    (["torch", "cuda-toolkit"], True, None, ["torch==2.13.0"]),
-    (["torch", "cuda-toolkit"], True, "cpu", ["torch==2.13.0+cpu", "--extra-index-url"]),
-    (["torch", "cuda-toolkit"], False, "cuda", ["torch==2.13.0"]),
-])
-def test_cuda_comes_only_with_a_driver_or_when_asked_for(course, tmp_path, monkeypatch, brings, driver, build, chosen):
+@pytest.mark.parametrize(
+    "brings, driver, build, chosen",
+    [
+        (["torch", "numpy"], False, None, ["torch==2.13.0"]),
+        (["torch", "nvidia-cublas"], False, None, ["torch==2.13.0+cpu", "--extra-index-url"]),
+        (["torch", "cuda-toolkit"], True, None, ["torch==2.13.0"]),
+        (["torch", "cuda-toolkit"], True, "cpu", ["torch==2.13.0+cpu", "--extra-index-url"]),
+        (["torch", "cuda-toolkit"], False, "cuda", ["torch==2.13.0"]),
+    ],
+)
+def test_cuda_comes_only_with_a_driver_or_when_asked_for(
+    course, tmp_path, monkeypatch, brings, driver, build, chosen
+):
     def reporting_pip(*arguments, **_):
         report = {"install": [{"metadata": {"name": name}} for name in brings]}
         Path(arguments[arguments.index("--report") + 1]).write_text(json.dumps(report))
+
     monkeypatch.setattr(course, "pip", reporting_pip)
     monkeypatch.setattr(course, "VENV", tmp_path)
     monkeypatch.setattr(course.sys, "platform", "linux")
-    monkeypatch.setattr(course.shutil, "which", lambda name: "/usr/bin/nvidia-smi" if driver else None)
+    monkeypatch.setattr(
+        course.shutil, "which", lambda name: "/usr/bin/nvidia-smi" if driver else None
+    )
     monkeypatch.setattr(course.Path, "exists", lambda path: False)
     assert course.torch_arguments("torch==2.13.0", build)[:2] == chosen
 
 
-@pytest.mark.parametrize("has, build, kept", [
-    (("2.13.0+cpu", "cpu"), None, "2.13.0+cpu"), (("2.11.0+cu130", "cuda"), None, "2.11.0+cu130"),
-    (("2.10.1", "cuda"), None, None), (("2.9.1", "cpu"), None, None), (("2.13.0", "cuda"), "cpu", None),
-    (None, None, None),
-])
+@pytest.mark.parametrize(
+    "has, build, kept",
+    [
+        (("2.13.0+cpu", "cpu"), None, "2.13.0+cpu"),
+        (("2.11.0+cu130", "cuda"), None, "2.11.0+cu130"),
+        (("2.10.1", "cuda"), None, None),
+        (("2.9.1", "cpu"), None, None),
+        (("2.13.0", "cuda"), "cpu", None),
+        (None, None, None),
+    ],
+)
 def test_the_readers_torch_is_kept_when_it_will_do(course, monkeypatch, has, build, kept):
     monkeypatch.setattr(course, "importable_torch", lambda python: has)
     assert course.torch_to_keep("python", build) == kept
 
 
 # ---- run and test -----------------------------------------------------------------------------------------------
+
 
 @pytest.fixture
 def elsewhere(tmp_path, monkeypatch):
@@ -298,23 +390,47 @@ def elsewhere(tmp_path, monkeypatch):
 
 
 def run_command(folder):
-    return [sys.executable, ROOT / "course.py", "run", "--here", "--notebooks", folder, "--out", folder / "out"]
+    return [
+        sys.executable,
+        ROOT / "course.py",
+        "run",
+        "--here",
+        "--notebooks",
+        folder,
+        "--out",
+        folder / "out",
+    ]
 
 
 @pytest.mark.notebook
 def test_a_broken_cell_is_named_and_the_other_lessons_still_run(tmp_path, elsewhere):
-    check = f"import os, sys\nassert os.path.realpath(sys.executable) == {os.path.realpath(sys.executable)!r}\n" \
-            f"assert os.path.samefile('.', {str(tmp_path)!r})\nimport mlm_lib"
-    write_lesson(tmp_path, "01_broken", "rate = SEED", "print('before')\n1 / (rate - 4)", "print('after')")
+    check = (
+        f"import os, sys\nassert os.path.realpath(sys.executable) == {os.path.realpath(sys.executable)!r}\n"
+        f"assert os.path.samefile('.', {str(tmp_path)!r})\nimport mlm_lib"
+    )
+    write_lesson(
+        tmp_path, "01_broken", "rate = SEED", "print('before')\n1 / (rate - 4)", "print('after')"
+    )
     write_lesson(tmp_path, "02_whole", check)
-    answer = subprocess.run([*run_command(tmp_path), "-p", "SEED=4"], stdin=subprocess.DEVNULL,
-                            capture_output=True, encoding="utf-8")
+    answer = subprocess.run(
+        [*run_command(tmp_path), "-p", "SEED=4"],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        encoding="utf-8",
+    )
     assert answer.returncode == 1, answer.stdout + answer.stderr
-    for told in ("FAILED 01_broken.ipynb cell 3\n", "| 1 / (rate - 4)\n", "> 2 1 / (rate - 4)\n",
-                 "ZeroDivisionError: division by zero\n", "1 of 2 lessons ran to their end"):
+    for told in (
+        "FAILED 01_broken.ipynb cell 3\n",
+        "| 1 / (rate - 4)\n",
+        "> 2 1 / (rate - 4)\n",
+        "ZeroDivisionError: division by zero\n",
+        "1 of 2 lessons ran to their end",
+    ):
         assert told in answer.stdout
     kept = nbformat.read(tmp_path / "out" / "01_broken.ipynb", as_version=4)
-    assert "before\n" in [output.get("text") for cell in kept.cells for output in cell.get("outputs", [])]
+    assert "before\n" in [
+        output.get("text") for cell in kept.cells for output in cell.get("outputs", [])
+    ]
     assert (tmp_path / "out" / "02_whole.ipynb").exists()
 
 
@@ -323,7 +439,9 @@ def test_a_broken_cell_is_named_and_the_other_lessons_still_run(tmp_path, elsewh
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGINT for one process")
 def test_ctrl_c_ends_with_130_and_keeps_what_ran(tmp_path):
     write_lesson(tmp_path, "01_long", "print('begun')", "import time; time.sleep(600)")
-    process = subprocess.Popen(run_command(tmp_path), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    process = subprocess.Popen(
+        run_command(tmp_path), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
     kept = tmp_path / "out" / "01_long.ipynb"
     for _ in range(300):
         if kept.exists() and "begun\\n" in kept.read_text("utf-8"):
@@ -331,13 +449,18 @@ def test_ctrl_c_ends_with_130_and_keeps_what_ran(tmp_path):
         time.sleep(0.1)
     process.send_signal(signal.SIGINT)
     told, _ = process.communicate(timeout=60)
-    assert process.returncode == 130 and "Stopped in 01_long.ipynb" in told and "Traceback" not in told
+    assert (
+        process.returncode == 130 and "Stopped in 01_long.ipynb" in told and "Traceback" not in told
+    )
     assert "begun\\n" in kept.read_text("utf-8")
 
 
-@pytest.mark.parametrize("statuses, ends", [
-    ([0, 0], 0), ([1, 0], 1), ([0, 1], 1), ([5, 0], 1), ([0, 5], 1), ([2, 0], 1)])
-def test_every_step_counts_and_so_does_finding_no_test(course, lessons, tmp_path, monkeypatch, statuses, ends):
+@pytest.mark.parametrize(
+    "statuses, ends", [([0, 0], 0), ([1, 0], 1), ([0, 1], 1), ([5, 0], 1), ([0, 5], 1), ([2, 0], 1)]
+)
+def test_every_step_counts_and_so_does_finding_no_test(
+    course, lessons, tmp_path, monkeypatch, statuses, ends
+):
     monkeypatch.setattr(course, "ROOT", tmp_path)
     monkeypatch.setattr(course, "call", lambda command, env: statuses.pop(0))
     assert course.main(["test", "--here", "--notebooks", str(lessons)]) == ends
@@ -353,24 +476,51 @@ def test_a_failed_comparison_names_notebook_and_cell(course, tmp_path):
         cell.outputs = [nbformat.v4.new_output("stream", text="1\n")] if number > 1 else []
     nbformat.write(notebook, path)
     report = tmp_path / "report.xml"
-    subprocess.run([sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--nbval", "--nbval-current-env",
-                    "--junitxml", report, path], cwd=tmp_path, capture_output=True)
-    assert [line.split(" (")[0] for line in course.failed_cells(report)] == ["FAILED 01_changed.ipynb cell 3"]
+    subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-p",
+            "no:cacheprovider",
+            "--nbval",
+            "--nbval-current-env",
+            "--junitxml",
+            report,
+            path,
+        ],
+        cwd=tmp_path,
+        capture_output=True,
+    )
+    assert [line.split(" (")[0] for line in course.failed_cells(report)] == [
+        "FAILED 01_changed.ipynb cell 3"
+    ]
 
 
 def test_torch_is_held_to_the_version_that_pip_knows(course, tmp_path, monkeypatch):
     (tmp_path / "torch").mkdir()
-    (tmp_path / "torch" / "__init__.py").write_text("__version__ = '9.9.0+cu130'\nclass version: cuda, hip = '13.0', None\n")
+    (tmp_path / "torch" / "__init__.py").write_text(
+        "__version__ = '9.9.0+cu130'\nclass version: cuda, hip = '13.0', None\n"
+    )
     (tmp_path / "torch-9.9.0.dist-info").mkdir()
-    (tmp_path / "torch-9.9.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: torch\nVersion: 9.9.0\n")
+    (tmp_path / "torch-9.9.0.dist-info" / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: torch\nVersion: 9.9.0\n"
+    )
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     assert course.importable_torch(sys.executable) == ("9.9.0", "cuda")
 
 
-@pytest.mark.parametrize("out, told", [("notebooks", "lessons themselves"), ("a_file", "is a file")])
-def test_the_lessons_and_other_files_are_never_overwritten(course, lessons, tmp_path, capsys, out, told):
+@pytest.mark.parametrize(
+    "out, told", [("notebooks", "lessons themselves"), ("a_file", "is a file")]
+)
+def test_the_lessons_and_other_files_are_never_overwritten(
+    course, lessons, tmp_path, capsys, out, told
+):
     (tmp_path / "a_file").write_text("mine")
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
-    assert course.main(["run", "--here", "--notebooks", str(lessons), "--out", str(tmp_path / out)]) == 2
+    assert (
+        course.main(["run", "--here", "--notebooks", str(lessons), "--out", str(tmp_path / out)])
+        == 2
+    )
     assert told in capsys.readouterr().err
     assert before == {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}

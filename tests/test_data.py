@@ -30,7 +30,11 @@ def ngrams(text, n):
 def test_reviews_have_text_label_and_genre():
     assert len(REVIEWS) >= 600
     assert list(REVIEWS[0]) == ["text", "label", "genre"]
-    assert all(isinstance(cell, str) and cell == cell.strip() != "" for review in REVIEWS for cell in review.values())
+    assert all(
+        isinstance(cell, str) and cell == cell.strip() != ""
+        for review in REVIEWS
+        for cell in review.values()
+    )
 
 
 def test_review_labels_are_balanced():
@@ -59,7 +63,9 @@ def test_no_two_reviews_share_half_their_trigrams():
         for gram in some:
             where[gram].append(review)
     shared = Counter(pair for reviews in where.values() for pair in combinations(reviews, 2))
-    alike = [(a, b) for (a, b), count in shared.items() if 2 * count >= min(len(grams[a]), len(grams[b]))]
+    alike = [
+        (a, b) for (a, b), count in shared.items() if 2 * count >= min(len(grams[a]), len(grams[b]))
+    ]
     assert [(TEXTS[a], TEXTS[b]) for a, b in alike] == []
 
 
@@ -73,7 +79,13 @@ def test_passages_are_twelve_different_paragraphs():
 
 
 def test_a_passage_tells_of_the_election_of_1860():
-    assert sum("1860" in passage and "election" in passage and "Lincoln" in passage for passage in passages()) == 1
+    assert (
+        sum(
+            "1860" in passage and "election" in passage and "Lincoln" in passage
+            for passage in passages()
+        )
+        == 1
+    )
 
 
 def table():
@@ -114,6 +126,8 @@ def test_data_files_have_their_checksums(name):
     assert hashlib.sha256((DATA / name).read_bytes()).hexdigest() == table()[name]["SHA-256"]
 
 
-@pytest.mark.parametrize("name, count", [("reviews.csv", len(REVIEWS)), ("passages.txt", len(passages()))])
+@pytest.mark.parametrize(
+    "name, count", [("reviews.csv", len(REVIEWS)), ("passages.txt", len(passages()))]
+)
 def test_data_files_have_their_counts(name, count):
     assert re.findall(r"\d+", table()[name]["count"].replace(",", ""))[0] == str(count)

@@ -14,20 +14,41 @@ from mlm_lib.encoder import BertEncoder, EncoderConfig, attention_weights, drop
 from mlm_lib.pretrained import from_hf
 
 V, H, A, T = 40, 16, 4, 9
-SIZES = {"vocab_size": V, "hidden_size": H, "num_layers": 3, "num_heads": A, "intermediate_size": 24, "max_length": T}
+SIZES = {
+    "vocab_size": V,
+    "hidden_size": H,
+    "num_layers": 3,
+    "num_heads": A,
+    "intermediate_size": 24,
+    "max_length": T,
+}
 exact = {"rtol": 1e-12, "atol": 1e-12}
-either_attention = pytest.mark.parametrize("weights", [False, True], ids=["fused attention", "attention with weights"])
+either_attention = pytest.mark.parametrize(
+    "weights", [False, True], ids=["fused attention", "attention with weights"]
+)
 
 # One row of each kind: nothing padded; on the right; on the left; in the middle, and here and there; a single word.
-REAL = torch.tensor([[1] * 9, [1] * 5 + [0] * 4, [0] * 4 + [1] * 5, [1, 0, 1, 1, 0, 0, 1, 1, 0], [0] * 6 + [1, 0, 0]]).bool()
-EMPTY = torch.cat([REAL[:3], torch.zeros(1, T, dtype=torch.bool), REAL[3:]])  # and one row of nothing else
+REAL = torch.tensor(
+    [
+        [1] * 9,
+        [1] * 5 + [0] * 4,
+        [0] * 4 + [1] * 5,
+        [1, 0, 1, 1, 0, 0, 1, 1, 0],
+        [0] * 6 + [1, 0, 0],
+    ]
+).bool()
+EMPTY = torch.cat(
+    [REAL[:3], torch.zeros(1, T, dtype=torch.bool), REAL[3:]]
+)  # and one row of nothing else
 
 
 def drawn(module, seed=0, std=0.4):
     """The module with every parameter drawn anew, so that no bias is 0 and no scale is 1."""
     g = torch.Generator().manual_seed(seed)
     for parameter in module.parameters():
-        parameter.data = torch.randn(parameter.shape, generator=g, dtype=torch.float64).to(parameter.dtype) * std
+        parameter.data = (
+            torch.randn(parameter.shape, generator=g, dtype=torch.float64).to(parameter.dtype) * std
+        )
     return module
 
 
@@ -37,7 +58,10 @@ def ours(dtype=torch.float64, **options):
 
 def batch(real=REAL, seed=0, size=V):
     """Random ids; where `real` is, they do not depend on the seed."""
-    fixed, other = (torch.randint(size, real.shape, generator=torch.Generator().manual_seed(s)) for s in (99, seed))
+    fixed, other = (
+        torch.randint(size, real.shape, generator=torch.Generator().manual_seed(s))
+        for s in (99, seed)
+    )
     return torch.where(real, fixed, other)
 
 
@@ -60,15 +84,24 @@ def everything(model, ids, mask=None, types=None):
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"act": "relu"}, {"act": "silu"}, {"act": "gelu_pytorch_tanh"}, {"layers": 1, "heads": 1}], ids=str
+    "options",
+    [{}, {"act": "relu"}, {"act": "silu"}, {"act": "gelu_pytorch_tanh"}, {"layers": 1, "heads": 1}],
+    ids=str,
 )
 @pytest.mark.parametrize("mask", [None, REAL.long()], ids=["no mask", "padded"])
 @pytest.mark.parametrize("types", [None, batch(size=3)], ids=["one type", "types"])
 def test_every_layer_and_every_attention_map_is_that_of_bert_model(options, mask, types):
     theirs, model = pair(**options)
-    expected, got = everything(theirs, batch(), mask, types), everything(model, batch(), mask, types)
-    assert len(got.hidden_states) == len(expected.hidden_states) and len(got.attentions) == len(expected.attentions)
-    for found, wanted in zip([*got.hidden_states, *got.attentions], [*expected.hidden_states, *expected.attentions]):
+    expected, got = (
+        everything(theirs, batch(), mask, types),
+        everything(model, batch(), mask, types),
+    )
+    assert len(got.hidden_states) == len(expected.hidden_states) and len(got.attentions) == len(
+        expected.attentions
+    )
+    for found, wanted in zip(
+        [*got.hidden_states, *got.attentions], [*expected.hidden_states, *expected.attentions]
+    ):
         assert_close(found, wanted, rtol=1e-10, atol=1e-10)
     assert_close(model(batch(), mask, types), expected.last_hidden_state, rtol=1e-10, atol=1e-10)
 
@@ -77,7 +110,10 @@ def test_every_layer_and_every_attention_map_is_that_of_bert_model(options, mask
 def test_the_gradients_are_those_of_bert_model(weights):
     theirs, model = pair()
     ids, types = batch(), batch(size=3)
-    signal = torch.randn(*ids.shape, H, generator=torch.Generator().manual_seed(1), dtype=torch.float64) * REAL[..., None]
+    signal = (
+        torch.randn(*ids.shape, H, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+        * REAL[..., None]
+    )
     first, last = theirs.encoder.layer[0], theirs.encoder.layer[-1]
     parts = [first.attention.self.query, first.attention.self.key, first.attention.self.value]
     tables, mine = theirs.embeddings, model.embeddings
@@ -89,10 +125,14 @@ def test_the_gradients_are_those_of_bert_model(weights):
         mine.word, mine.position, mine.token_type, mine.norm, model.blocks[0].attention.query_key_value,
         model.blocks[-1].attention_norm, model.blocks[-1].expand, model.blocks[-1].contract,
     ]  # fmt: skip
-    expected = torch.autograd.grad(theirs(ids, REAL.long(), types).last_hidden_state, [part.weight for part in wanted], signal)
+    expected = torch.autograd.grad(
+        theirs(ids, REAL.long(), types).last_hidden_state, [part.weight for part in wanted], signal
+    )
     expected = [*expected[:4], torch.cat(expected[4:7]), *expected[7:]]
     output = everything(model, ids, REAL, types).last if weights else model(ids, REAL, types)
-    for one, other in zip(torch.autograd.grad(output, [part.weight for part in found], signal), expected, strict=True):
+    for one, other in zip(
+        torch.autograd.grad(output, [part.weight for part in found], signal), expected, strict=True
+    ):
         assert_close(one, other, rtol=1e-10, atol=1e-10)
 
 
@@ -100,9 +140,13 @@ def test_attention_by_hand():
     # 4 dimensions, so a score is half a product: ln 1, ln 3 and, at the padded key, ln 4.
     query = torch.tensor([[[[2.0, 0, 0, 0]]]])
     key = torch.tensor([1.0, 3.0, 4.0]).log()[:, None] * torch.tensor([1.0, 5, 5, 5])
-    weights = attention_weights(query, key[None, None], torch.tensor([True, True, False]).view(1, 1, 1, 3))
+    weights = attention_weights(
+        query, key[None, None], torch.tensor([True, True, False]).view(1, 1, 1, 3)
+    )
     assert_close(weights, torch.tensor([[[[0.25, 0.75, 0.0]]]]))
-    assert_close(attention_weights(query, key[None, None]), torch.tensor([[[[1 / 8, 3 / 8, 1 / 2]]]]))
+    assert_close(
+        attention_weights(query, key[None, None]), torch.tensor([[[[1 / 8, 3 / 8, 1 / 2]]]])
+    )
 
 
 def test_what_is_not_asked_for_is_not_returned():
@@ -119,7 +163,10 @@ def test_batches_may_be_empty_short_or_as_long_as_the_positions_reach(shape):
     model, ids = ours(), torch.zeros(shape, dtype=torch.long)
     for gradients in (True, False):
         with torch.set_grad_enabled(gradients):
-            assert model(ids, torch.ones_like(ids), output_attentions=True).last.shape == (*shape, H)
+            assert model(ids, torch.ones_like(ids), output_attentions=True).last.shape == (
+                *shape,
+                H,
+            )
             assert model(ids, torch.ones_like(ids)).shape == (*shape, H)
 
 
@@ -135,7 +182,9 @@ def test_ids_may_be_int32():
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("length", [T, 150])
 @either_attention
-def test_what_stands_at_padding_does_not_change_a_single_bit_elsewhere(weights, length, dtype, mode):
+def test_what_stands_at_padding_does_not_change_a_single_bit_elsewhere(
+    weights, length, dtype, mode
+):
     real = REAL.repeat(1, -(-length // T))[:, :length]
     model = ours(dtype, max_length=200, dropout=0.2).train(mode == "train")
     outputs = []
@@ -143,7 +192,9 @@ def test_what_stands_at_padding_does_not_change_a_single_bit_elsewhere(weights, 
         torch.manual_seed(0)
         with torch.set_grad_enabled(mode != "no gradients"):
             inputs = batch(real, seed), real, batch(real, seed, size=2)
-            outputs.append(model(*inputs, output_hidden_states=True, output_attentions=weights).hidden_states)
+            outputs.append(
+                model(*inputs, output_hidden_states=True, output_attentions=weights).hidden_states
+            )
     for one, other in zip(*outputs):
         assert torch.equal(one[real], other[real])
         assert not torch.equal(one[~real], other[~real])
@@ -153,7 +204,9 @@ def test_what_stands_at_padding_does_not_change_a_single_bit_elsewhere(weights, 
 @either_attention
 def test_no_gradient_leaks_from_real_positions_into_padding(weights, train):
     model, kept = ours(dropout=0.2).train(train), []
-    model.embeddings.register_forward_hook(lambda module, inputs, output: output.retain_grad() or kept.append(output))
+    model.embeddings.register_forward_hook(
+        lambda module, inputs, output: output.retain_grad() or kept.append(output)
+    )
     output = model(batch(EMPTY), EMPTY, output_hidden_states=True, output_attentions=weights).last
     output[EMPTY].square().sum().backward()
     gradient = kept[0].grad
@@ -196,10 +249,16 @@ def test_a_row_of_padding_alone_gives_no_nan_forward_or_backward(weights, dropou
 @either_attention
 def test_a_row_of_padding_alone_does_not_alarm_the_search_for_nan(weights):
     with torch.autograd.set_detect_anomaly(True):
-        ours()(batch(EMPTY), EMPTY, output_attentions=weights, output_hidden_states=True).last.sum().backward()
+        ours()(
+            batch(EMPTY), EMPTY, output_attentions=weights, output_hidden_states=True
+        ).last.sum().backward()
 
 
-@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.uint8, torch.float32, torch.float16, torch.float64], ids=str)
+@pytest.mark.parametrize(
+    "dtype",
+    [torch.int64, torch.int32, torch.uint8, torch.float32, torch.float16, torch.float64],
+    ids=str,
+)
 def test_a_mask_may_be_bool_or_hold_0_and_1_of_any_dtype(dtype):
     model, ids = ours(), batch()
     assert torch.equal(model(ids, REAL.to(dtype)), model(ids, REAL))
@@ -221,12 +280,16 @@ def test_attention_weights_sum_to_1_over_real_keys_and_are_0_at_padding(train):
     for weights in model(batch(EMPTY), EMPTY, output_attentions=True).attentions:
         on_real, on_padding = weights * EMPTY[:, None, None], weights * ~EMPTY[:, None, None]
         assert not on_padding.any()
-        expected = EMPTY.any(1).double()[:, None, None].expand(-1, A, T)  # 0 where a row has no real key
+        expected = (
+            EMPTY.any(1).double()[:, None, None].expand(-1, A, T)
+        )  # 0 where a row has no real key
         assert_close(on_real.sum(-1), expected, **exact)
         assert (weights >= 0).all()
 
 
-@pytest.mark.parametrize("real", [None, REAL, EMPTY], ids=["no mask", "padded", "with a row of padding"])
+@pytest.mark.parametrize(
+    "real", [None, REAL, EMPTY], ids=["no mask", "padded", "with a row of padding"]
+)
 def test_asking_for_attention_weights_does_not_change_the_output(real):
     model, ids = ours(), batch(EMPTY if real is EMPTY else REAL)
     assert_close(model(ids, real, output_attentions=True).last, model(ids, real), **exact)
@@ -254,7 +317,9 @@ def test_picking_rows_inside_the_last_block_is_picking_them_afterwards(weights, 
     assert_close(model(ids, REAL, select=select), select(whole.last), **exact)
     if weights:
         assert_close(picked.attentions, whole.attentions, rtol=0, atol=0)
-    signal = torch.randn(picked.last.shape, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    signal = torch.randn(
+        picked.last.shape, generator=torch.Generator().manual_seed(3), dtype=torch.float64
+    )
     parameters = dict(model.named_parameters())
     wanted = torch.autograd.grad(select(whole.last), parameters.values(), signal)
     found = torch.autograd.grad(picked.last, parameters.values(), signal)
@@ -267,7 +332,9 @@ def test_picking_rows_inside_the_last_block_is_picking_them_afterwards(weights, 
 def test_the_last_block_computes_only_the_picked_rows():
     model, rows = ours(), []
     for block in model.blocks:
-        block.expand.register_forward_hook(lambda module, inputs, output: rows.append(inputs[0].shape[:-1].numel()))
+        block.expand.register_forward_hook(
+            lambda module, inputs, output: rows.append(inputs[0].shape[:-1].numel())
+        )
     model(batch(), REAL, select=lambda states: states[:, :2])
     assert rows == [5 * T, 5 * T, 5 * 2]
 
@@ -324,7 +391,9 @@ def test_with_every_hidden_value_dropped_only_the_norms_are_left():
 @either_attention
 def test_with_every_attention_weight_dropped_only_the_bias_of_attention_is_left(weights):
     model = ours(dropout=0.0, attention_dropout=1.0).train()
-    states = model(batch(), REAL, output_hidden_states=True, output_attentions=weights).hidden_states
+    states = model(
+        batch(), REAL, output_hidden_states=True, output_attentions=weights
+    ).hidden_states
     for block, before, after in zip(model.blocks, states, states[1:]):
         hidden = block.attention_norm(before + block.attention.output.bias)
         assert_close(after, block.feed_forward_norm(hidden + block.feed_forward(hidden)), **exact)
@@ -334,12 +403,16 @@ def test_with_every_attention_weight_dropped_only_the_bias_of_attention_is_left(
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
 def test_drop_zeroes_its_share_and_keeps_the_mean(share, dtype):
     torch.manual_seed(0)
-    values = torch.ones(333, 1001, dtype=dtype, requires_grad=True)  # a number that is no multiple of 4
+    values = torch.ones(
+        333, 1001, dtype=dtype, requires_grad=True
+    )  # a number that is no multiple of 4
     dropped = drop(values, share)
     error = (share * (1 - share) / values.numel()) ** 0.5
     assert abs((dropped == 0).double().mean() - share) < 5 * error + 1e-5
     assert dropped.dtype == dtype and len(dropped.unique()) == 2
-    assert dropped.max().item() == pytest.approx(1 / (1 - share), rel=1e-2 if dtype == torch.bfloat16 else 1e-3)
+    assert dropped.max().item() == pytest.approx(
+        1 / (1 - share), rel=1e-2 if dtype == torch.bfloat16 else 1e-3
+    )
     dropped.sum().backward()
     assert torch.equal(values.grad, dropped)  # what was dropped gets no gradient
 
@@ -347,11 +420,15 @@ def test_drop_zeroes_its_share_and_keeps_the_mean(share, dtype):
 def test_drop_decides_for_each_value_by_itself_and_by_the_seed():
     torch.manual_seed(0)
     kept = drop(torch.ones(40_000, 4), 0.5) > 0
-    patterns = (kept * torch.tensor([1, 2, 4, 8])).sum(1).bincount(minlength=16)  # four neighbours share one random number
+    patterns = (
+        (kept * torch.tensor([1, 2, 4, 8])).sum(1).bincount(minlength=16)
+    )  # four neighbours share one random number
     assert ((patterns - 2500).abs() < 5 * 2500**0.5).all()
     torch.manual_seed(0)
     assert torch.equal(drop(torch.ones(40_000, 4), 0.5) > 0, kept)
-    assert torch.equal(drop(torch.ones(3), 0.0), torch.ones(3)) and torch.equal(drop(torch.ones(3), 1.0), torch.zeros(3))
+    assert torch.equal(drop(torch.ones(3), 0.0), torch.ones(3)) and torch.equal(
+        drop(torch.ones(3), 1.0), torch.zeros(3)
+    )
 
 
 # ------------------------------------------------------------------------------------ initial weights
@@ -361,7 +438,13 @@ def test_drop_decides_for_each_value_by_itself_and_by_the_seed():
 def test_a_fresh_encoder_has_berts_initial_weights(std):
     torch.manual_seed(0)
     options = {} if std is None else {"initializer_range": std}
-    sizes = {"vocab_size": 300, "hidden_size": 64, "intermediate_size": 100, "max_length": 50, "type_vocab_size": 40}
+    sizes = {
+        "vocab_size": 300,
+        "hidden_size": 64,
+        "intermediate_size": 100,
+        "max_length": 50,
+        "type_vocab_size": 40,
+    }
     model = BertEncoder(EncoderConfig(**SIZES | sizes | options))
     for module in model.modules():
         if isinstance(module, (nn.Linear, nn.Embedding)):
@@ -389,32 +472,77 @@ def test_the_pad_row_starts_at_0_and_is_not_moved_by_its_inputs(pad):
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        ({"input_ids": torch.zeros(2, T + 1, dtype=torch.long)}, rf"{T + 1} tokens.*max_length={T}"),
-        ({"input_ids": torch.tensor([[1, -1, 2]])}, r"input_ids holds -1, outside the vocabulary, 0\.\.39"),
-        ({"input_ids": torch.tensor([[1, 2, V]])}, r"input_ids holds 40, outside the vocabulary, 0\.\.39"),
+        (
+            {"input_ids": torch.zeros(2, T + 1, dtype=torch.long)},
+            rf"{T + 1} tokens.*max_length={T}",
+        ),
+        (
+            {"input_ids": torch.tensor([[1, -1, 2]])},
+            r"input_ids holds -1, outside the vocabulary, 0\.\.39",
+        ),
+        (
+            {"input_ids": torch.tensor([[1, 2, V]])},
+            r"input_ids holds 40, outside the vocabulary, 0\.\.39",
+        ),
         ({"input_ids": torch.tensor([[1, 2, -100]], dtype=torch.int32)}, "input_ids holds -100"),
         ({"input_ids": torch.tensor([1, 2, 3])}, r"input_ids must be.*\(3,\)"),
         ({"input_ids": torch.zeros(2, 3, 4, dtype=torch.long)}, r"input_ids must be.*\(2, 3, 4\)"),
         ({"input_ids": torch.zeros(2, 3)}, "input_ids must be.*torch.float32"),
         ({"input_ids": torch.zeros(2, 3, dtype=torch.bool)}, "input_ids must be.*torch.bool"),
-        ({"input_ids": torch.zeros(2, 3, dtype=torch.complex64)}, "input_ids must be.*torch.complex64"),
+        (
+            {"input_ids": torch.zeros(2, 3, dtype=torch.complex64)},
+            "input_ids must be.*torch.complex64",
+        ),
         ({"input_ids": [[1, 2, 3], [4, 5, 6]]}, "input_ids must be.*list"),
-        ({"token_type_ids": torch.full((2, 3), -1)}, r"token_type_ids holds -1, outside the segment types, 0\.\.1"),
-        ({"token_type_ids": torch.full((2, 3), 2)}, r"token_type_ids holds 2, outside the segment types, 0\.\.1"),
-        ({"token_type_ids": torch.zeros(2, 4, dtype=torch.long)}, r"token_type_ids has the shape \(2, 4\), input_ids \(2, 3\)"),
-        ({"token_type_ids": torch.zeros(3, dtype=torch.long)}, r"token_type_ids has the shape \(3,\), input_ids \(2, 3\)"),
+        (
+            {"token_type_ids": torch.full((2, 3), -1)},
+            r"token_type_ids holds -1, outside the segment types, 0\.\.1",
+        ),
+        (
+            {"token_type_ids": torch.full((2, 3), 2)},
+            r"token_type_ids holds 2, outside the segment types, 0\.\.1",
+        ),
+        (
+            {"token_type_ids": torch.zeros(2, 4, dtype=torch.long)},
+            r"token_type_ids has the shape \(2, 4\), input_ids \(2, 3\)",
+        ),
+        (
+            {"token_type_ids": torch.zeros(3, dtype=torch.long)},
+            r"token_type_ids has the shape \(3,\), input_ids \(2, 3\)",
+        ),
         ({"token_type_ids": torch.zeros(2, 3)}, "token_type_ids.*torch.float32"),
         ({"token_type_ids": torch.full((2, 3), math.nan)}, "token_type_ids.*torch.float32"),
         ({"token_type_ids": torch.ones(2, 3, dtype=torch.bool)}, "token_type_ids.*torch.bool"),
-        ({"attention_mask": torch.ones(2, 2)}, r"attention_mask has the shape \(2, 2\), input_ids \(2, 3\)"),
-        ({"attention_mask": torch.ones(3)}, r"attention_mask has the shape \(3,\), input_ids \(2, 3\)"),
-        ({"attention_mask": torch.ones(2, 1, 1, 3)}, r"attention_mask has the shape \(2, 1, 1, 3\)"),
+        (
+            {"attention_mask": torch.ones(2, 2)},
+            r"attention_mask has the shape \(2, 2\), input_ids \(2, 3\)",
+        ),
+        (
+            {"attention_mask": torch.ones(3)},
+            r"attention_mask has the shape \(3,\), input_ids \(2, 3\)",
+        ),
+        (
+            {"attention_mask": torch.ones(2, 1, 1, 3)},
+            r"attention_mask has the shape \(2, 1, 1, 3\)",
+        ),
         ({"attention_mask": torch.ones(1, 3)}, r"attention_mask has the shape \(1, 3\)"),
         ({"attention_mask": torch.tensor([[1, 1, 0], [1, 0.5, 0]])}, r"attention_mask holds 0\.5"),
-        ({"attention_mask": torch.tensor([[0.0, 0, -math.inf], [0, 0, 0]])}, "attention_mask holds -inf"),
-        ({"attention_mask": torch.tensor([[0.0, 0, -10000], [0, 0, 0]])}, "attention_mask holds -10000"),
-        ({"attention_mask": torch.tensor([[0.0, 0, torch.finfo(torch.float32).min], [0, 0, 0]])}, r"attention_mask holds -3\.4"),
-        ({"attention_mask": torch.tensor([[1, 1, math.nan], [1, 1, 1]])}, "attention_mask holds nan"),
+        (
+            {"attention_mask": torch.tensor([[0.0, 0, -math.inf], [0, 0, 0]])},
+            "attention_mask holds -inf",
+        ),
+        (
+            {"attention_mask": torch.tensor([[0.0, 0, -10000], [0, 0, 0]])},
+            "attention_mask holds -10000",
+        ),
+        (
+            {"attention_mask": torch.tensor([[0.0, 0, torch.finfo(torch.float32).min], [0, 0, 0]])},
+            r"attention_mask holds -3\.4",
+        ),
+        (
+            {"attention_mask": torch.tensor([[1, 1, math.nan], [1, 1, 1]])},
+            "attention_mask holds nan",
+        ),
         ({"attention_mask": torch.tensor([[1, 1, -1], [1, 1, 1]])}, "attention_mask holds -1"),
         ({"attention_mask": torch.tensor([[1, 2, 3], [1, 1, 1]])}, "attention_mask holds 2"),
         ({"attention_mask": [[1, 1, 1], [1, 1, 1]]}, "attention_mask.*list"),
@@ -429,14 +557,26 @@ def test_what_cannot_be_encoded_is_refused_by_name_and_value(arguments, message)
 @pytest.mark.parametrize(
     "name, wrong",
     [
-        *((name, wrong) for name in [*SIZES, "type_vocab_size"] for wrong in (0, -1, 2.0, "2", None)),
+        *(
+            (name, wrong)
+            for name in [*SIZES, "type_vocab_size"]
+            for wrong in (0, -1, 2.0, "2", None)
+        ),
         ("num_layers", True),
         ("num_heads", 3),
         ("num_heads", 32),
-        *((name, wrong) for name in ("dropout", "attention_dropout") for wrong in (-0.1, 1.1, math.nan, "0.1")),
+        *(
+            (name, wrong)
+            for name in ("dropout", "attention_dropout")
+            for wrong in (-0.1, 1.1, math.nan, "0.1")
+        ),
         *(("activation", wrong) for wrong in ("gelu_new", "GELU", None, ["gelu"])),
         *(("pad_token_id", wrong) for wrong in (-1, V, 0.5, "0")),
-        *((name, wrong) for name in ("initializer_range", "layer_norm_eps") for wrong in (-1.0, math.nan, "1e-12")),
+        *(
+            (name, wrong)
+            for name in ("initializer_range", "layer_norm_eps")
+            for wrong in (-1.0, math.nan, "1e-12")
+        ),
     ],
 )
 def test_a_config_that_makes_no_encoder_is_refused_by_name_and_value(name, wrong):

@@ -1,4 +1,5 @@
 """One truth for dependencies, pyproject.toml: everything else that names them agrees with it."""
+
 import ast
 import re
 import sys
@@ -17,8 +18,10 @@ ROOT = Path(__file__).resolve().parents[1]
 COMMAND = "python3 course.py test"
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
 CORE = [Requirement(text) for text in PYPROJECT["project"]["dependencies"]]
-EXTRAS = {name: [Requirement(text) for text in texts]
-          for name, texts in PYPROJECT["project"]["optional-dependencies"].items()}
+EXTRAS = {
+    name: [Requirement(text) for text in texts]
+    for name, texts in PYPROJECT["project"]["optional-dependencies"].items()
+}
 DIRECT = CORE + EXTRAS["test"]
 
 
@@ -29,9 +32,9 @@ def pins():
 
 def test_conda_environment_repeats_the_requirements():
     environment = yaml.safe_load((ROOT / "environment.yml").read_text("utf-8"))
-    pip, = [entry["pip"] for entry in environment["dependencies"] if isinstance(entry, dict)]
+    (pip,) = [entry["pip"] for entry in environment["dependencies"] if isinstance(entry, dict)]
     assert sorted(pip) == sorted(map(str_as_written, DIRECT))
-    python, = [entry for entry in environment["dependencies"] if str(entry).startswith("python")]
+    (python,) = [entry for entry in environment["dependencies"] if str(entry).startswith("python")]
     assert python == "python" + PYPROJECT["project"]["requires-python"]
 
 
@@ -52,41 +55,54 @@ def test_constraints_hold_on_every_platform():
         assert line.startswith("#") or re.fullmatch(r"[a-z0-9-]+==\d+(\.\d+)*", line), line
 
 
-@pytest.mark.parametrize("name, version", [
-    ("torch", "2.11.0"), ("torch", "2.13.0"), ("torch", "2.13.0+cpu"), ("transformers", "5.17.0")])
+@pytest.mark.parametrize(
+    "name, version",
+    [("torch", "2.11.0"), ("torch", "2.13.0"), ("torch", "2.13.0+cpu"), ("transformers", "5.17.0")],
+)
 def test_ranges_admit_the_supported_versions(name, version):
-    requirement, = [r for r in CORE if r.name == name]
+    (requirement,) = [r for r in CORE if r.name == name]
     assert requirement.specifier.contains(version)
 
 
 @pytest.mark.parametrize("name", ["torch", "transformers"])
 def test_ranges_end_before_the_next_major_version(name):
-    requirement, = [r for r in CORE if r.name == name]
+    (requirement,) = [r for r in CORE if r.name == name]
     assert not requirement.specifier.contains(f"{Version(pins()[name]).major + 1}.0")
 
 
 def python_sources():
-    for pattern in ("mlm_lib/*.py", "tests/test_*.py", "benchmarks/*.py"):  # scripts run by hand state their needs
+    for pattern in (
+        "mlm_lib/*.py",
+        "tests/test_*.py",
+        "benchmarks/*.py",
+    ):  # scripts run by hand state their needs
         for path in sorted(ROOT.glob(pattern)):
             yield path.relative_to(ROOT), path.read_text("utf-8")
     for path in sorted((ROOT / "notebooks").glob("*.ipynb")):
         for cell in nbformat.read(path, as_version=4).cells:
-            if cell.cell_type == "code":    # IPython's own lines are no Python
+            if cell.cell_type == "code":  # IPython's own lines are no Python
                 yield path.relative_to(ROOT), re.sub(r"(?m)^\s*[%!].*$", "", cell.source)
 
 
 def test_everything_imported_is_declared():
     declared = {canonicalize_name(r.name) for r in [*CORE, *EXTRAS["test"], *EXTRAS["scale"]]}
-    declared |= {"mlm-course", "ipython"}   # ipykernel is IPython's kernel
+    declared |= {"mlm-course", "ipython"}  # ipykernel is IPython's kernel
     own = {"mlm_lib", "benchmarks", *(path.stem for path in (ROOT / "tests").glob("*.py"))}
     distributions = packages_distributions()
     for path, source in python_sources():
         for node in ast.walk(ast.parse(source)):
-            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else \
-                [node.module] if isinstance(node, ast.ImportFrom) and node.level == 0 else []
+            names = (
+                [alias.name for alias in node.names]
+                if isinstance(node, ast.Import)
+                else [node.module]
+                if isinstance(node, ast.ImportFrom) and node.level == 0
+                else []
+            )
             for name in {name.split(".")[0] for name in names} - sys.stdlib_module_names - own:
                 providers = {canonicalize_name(d) for d in distributions.get(name, [name])}
-                assert providers & declared, f"{path} imports {name}, which pyproject.toml does not name"
+                assert providers & declared, (
+                    f"{path} imports {name}, which pyproject.toml does not name"
+                )
 
 
 def test_no_other_file_lists_dependencies():
@@ -111,20 +127,25 @@ def test_workflow_covers_the_systems_and_the_lowest_python():
     assert PYPROJECT["project"]["requires-python"] == ">=" + matrix["python"][0]
 
 
-@pytest.mark.parametrize("stored, computed, same", [
-    ("took 12.3 ms", "took 8.1 ms", True),
-    ("<Figure at 0x7f01aa22bb10>", "<Figure at 0x7fe9aa22bb10>", True),
-    ("1,024 tokens/s", "998.5 tokens/s", True),
-    (" 40%|####      | 4/10", " 50%|#####     | 5/10", True),
-    ("loss 6.91", "loss 6.92", False),
-    ("15% of 100 steps", "15% of 101 steps", False),
-])
+@pytest.mark.parametrize(
+    "stored, computed, same",
+    [
+        ("took 12.3 ms", "took 8.1 ms", True),
+        ("<Figure at 0x7f01aa22bb10>", "<Figure at 0x7fe9aa22bb10>", True),
+        ("1,024 tokens/s", "998.5 tokens/s", True),
+        (" 40%|####      | 4/10", " 50%|#####     | 5/10", True),
+        ("loss 6.91", "loss 6.92", False),
+        ("15% of 100 steps", "15% of 101 steps", False),
+    ],
+)
 def test_stored_outputs_are_compared_but_for_what_varies(stored, computed, same):
     from nbval.plugin import get_sanitize_patterns
+
     patterns = get_sanitize_patterns((ROOT / "tests/nbval_sanitize.cfg").read_text("utf-8"))
 
     def sanitize(text):
         for pattern, replacement in dict(patterns).items():
             text = re.sub(pattern, replacement, text)
         return text
+
     assert (sanitize(stored) == sanitize(computed)) == same

@@ -83,7 +83,9 @@ def tensor(values):
 
 
 def shares(words):
-    weights = words if isinstance(words, dict) else {word: 1 / rank for rank, word in enumerate(words, 1)}
+    weights = (
+        words if isinstance(words, dict) else {word: 1 / rank for rank, word in enumerate(words, 1)}
+    )
     return {word: weight / sum(weights.values()) for word, weight in weights.items()}
 
 
@@ -92,13 +94,23 @@ def states(latents):
     options = []
     for name, latent in latents.items():
         if "rows" in latent:
-            columns = [name if fact == name else f"{name}.{fact}" for fact in latent["facts"].split()]
-            options.append([(dict(zip(columns, row.split())), 1 / len(latent["rows"])) for row in latent["rows"]])
+            columns = [
+                name if fact == name else f"{name}.{fact}" for fact in latent["facts"].split()
+            ]
+            options.append(
+                [
+                    (dict(zip(columns, row.split())), 1 / len(latent["rows"]))
+                    for row in latent["rows"]
+                ]
+            )
         else:
             weights = latent if isinstance(latent, dict) else dict.fromkeys(latent, 1)
             options.append([({name: word}, share) for word, share in shares(weights).items()])
     for choice in itertools.product(*options):
-        yield {key: word for facts, _ in choice for key, word in facts.items()}, math.prod(chance for _, chance in choice)
+        yield (
+            {key: word for facts, _ in choice for key, word in facts.items()},
+            math.prod(chance for _, chance in choice),
+        )
 
 
 def is_true(when, facts, prefix=""):
@@ -140,9 +152,14 @@ def every_document(text):
             told = [((), share * chance)]
             for step in world["steps"].values():
                 p = step.get("probability", 1)
-                choices = [(words, p * chance) for words, chance in said(step, facts, world.get("words", {}))]
+                choices = [
+                    (words, p * chance)
+                    for words, chance in said(step, facts, world.get("words", {}))
+                ]
                 choices += [((), 1 - p)] if p < 1 else []
-                told = [(before + words, q * chance) for before, q in told for words, chance in choices]
+                told = [
+                    (before + words, q * chance) for before, q in told for words, chance in choices
+                ]
             for words, chance in told:
                 found[words] += chance
     return dict(found)
@@ -158,8 +175,15 @@ class Tiny:
         self.index = {word: number for number, word in enumerate(self.grammar.vocabulary)}
         self.by_length = {}  # (N, T) ids and (N,) chances of the documents of each length
         for length in {len(words) for words in self.documents}:
-            rows = [(self.ids(words), chance) for words, chance in self.chances.items() if len(words) == length]
-            self.by_length[length] = torch.stack([ids for ids, _ in rows]), tensor([p for _, p in rows])
+            rows = [
+                (self.ids(words), chance)
+                for words, chance in self.chances.items()
+                if len(words) == length
+            ]
+            self.by_length[length] = (
+                torch.stack([ids for ids, _ in rows]),
+                tensor([p for _, p in rows]),
+            )
 
     def ids(self, words):
         return torch.tensor([self.index[word] for word in words])
@@ -181,7 +205,9 @@ class Tiny:
         """
         v = len(self.index)
         word_stays = torch.eye(v, v + 2, dtype=torch.float64)
-        selected = (1 - mask_share - random_share) * word_stays + random_share * tensor([1 / size] * v + [(size - v) / size, 0])
+        selected = (1 - mask_share - random_share) * word_stays + random_share * tensor(
+            [1 / size] * v + [(size - v) / size, 0]
+        )
         selected[:, -1] = mask_share
         return selected, rate * selected + (1 - rate) * word_stays
 
@@ -191,26 +217,41 @@ class Tiny:
         for ids, chances in self.by_length.values():
             length = ids.shape[1]
             for t in range(length):
-                joint = torch.zeros(len(shown), shown.shape[1] ** length, dtype=torch.float64)  # word at t, all that is shown
+                joint = torch.zeros(
+                    len(shown), shown.shape[1] ** length, dtype=torch.float64
+                )  # word at t, all that is shown
                 for row, chance in zip(ids, chances):
                     seen = chance[None]
                     for place, word in enumerate(row):
-                        seen = torch.outer(seen, (selected if place == t else shown)[word]).flatten()
+                        seen = torch.outer(
+                            seen, (selected if place == t else shown)[word]
+                        ).flatten()
                     joint[row[t]] += seen
-                loss -= torch.special.xlogy(joint, joint / joint.sum(0).clamp(min=1e-300)).sum().item()
+                loss -= (
+                    torch.special.xlogy(joint, joint / joint.sum(0).clamp(min=1e-300)).sum().item()
+                )
         return loss / sum(chance * len(words) for words, chance in self.chances.items())
 
     def possible_floors(self, words, *rates):
         """The mean surprise of one document for every way to select, hide and replace its words."""
-        (selected, shown), (ids, chances), true = self.channels(*rates), self.by_length[len(words)], self.ids(words)
-        options = [[(False, word), *((True, column) for column in selected[word].nonzero().flatten())] for word in true]
+        (selected, shown), (ids, chances), true = (
+            self.channels(*rates),
+            self.by_length[len(words)],
+            self.ids(words),
+        )
+        options = [
+            [(False, word), *((True, column) for column in selected[word].nonzero().flatten())]
+            for word in true
+        ]
         for outcome in itertools.product(*options):
             surprises = []
             for t in (t for t, (chosen, _) in enumerate(outcome) if chosen):
                 weights = chances
                 for place, (_, column) in enumerate(outcome):
                     weights = weights * (selected if place == t else shown)[ids[:, place], column]
-                surprises.append(-(weights[ids[:, t] == true[t]].sum() / weights.sum()).log().item())
+                surprises.append(
+                    -(weights[ids[:, t] == true[t]].sum() / weights.sum()).log().item()
+                )
             if surprises:
                 yield statistics.mean(surprises)
 
@@ -228,7 +269,9 @@ def notes(tmp_path_factory):
 def test_log_prob_is_that_of_every_document_in_the_list(tales):
     assert sum(tales.chances.values()) == pytest.approx(1, abs=1e-12)
     found = [tales.grammar.log_prob(words) for words in tales.documents]
-    assert found == pytest.approx([math.log(chance) for chance in tales.chances.values()], abs=1e-10)
+    assert found == pytest.approx(
+        [math.log(chance) for chance in tales.chances.values()], abs=1e-10
+    )
     assert sum(map(math.exp, found)) == pytest.approx(1, abs=1e-10)
 
 
@@ -239,7 +282,10 @@ def test_the_document_list_holds_what_makes_inference_hard(tales, notes):
     assert notes.posteriors(["fine", "good"], [True, False]).amax() < 1
 
 
-@pytest.mark.parametrize("words", ["", "rome", "in rome .", "in italy", "no tea . no tea . no tea .", "no Tea .", "[MASK] ."])
+@pytest.mark.parametrize(
+    "words",
+    ["", "rome", "in rome .", "in italy", "no tea . no tea . no tea .", "no Tea .", "[MASK] ."],
+)
 def test_log_prob_of_what_the_grammar_cannot_say_is_minus_infinity(tales, words):
     assert tales.grammar.log_prob(words.split()) == -math.inf
 
@@ -248,7 +294,9 @@ def test_samples_come_as_often_as_their_probability_says(tales):
     counts = dict.fromkeys(tales.chances, 0)
     for words in tales.grammar.sample(20_000, seed=3):
         counts[tuple(words)] += 1  # a KeyError here: no document of the grammar
-    squares = [(counts[words] - 20_000 * p) ** 2 / (20_000 * p) for words, p in tales.chances.items()]
+    squares = [
+        (counts[words] - 20_000 * p) ** 2 / (20_000 * p) for words, p in tales.chances.items()
+    ]
     freedom = len(squares) - 1
     assert abs(sum(squares) - freedom) < 5 * math.sqrt(2 * freedom)  # Pearson's chi-squared test
 
@@ -270,7 +318,9 @@ def test_surprise_is_minus_the_log_of_the_posterior_for_many_documents_at_once(t
     rng = random.Random(1)
     documents = rng.sample(tales.documents, 100)  # of unequal lengths and both worlds
     observed = [[rng.random() < 0.5 for _ in words] for words in documents]
-    for words, seen, found in zip(documents, observed, tales.grammar.surprise(documents, observed), strict=True):
+    for words, seen, found in zip(
+        documents, observed, tales.grammar.surprise(documents, observed), strict=True
+    ):
         expected = -tales.posteriors(words, seen)[range(len(words)), tales.ids(words)].log()
         torch.testing.assert_close(found, expected, rtol=0, atol=1e-10)
 
@@ -293,16 +343,31 @@ def test_floor_of_the_next_word_counts_the_end_of_each_document(tales, objective
     documents = tales.grammar.sample(200, seed=1)
     floor = tales.grammar.floor(documents, objective=objective)
     assert floor.count == sum(len(words) + 1 for words in documents)
-    assert floor.nats == pytest.approx(-sum(math.log(tales.chances[tuple(words)]) for words in documents) / floor.count, rel=1e-10)
+    assert floor.nats == pytest.approx(
+        -sum(math.log(tales.chances[tuple(words)]) for words in documents) / floor.count, rel=1e-10
+    )
 
 
 @pytest.mark.parametrize(
     "rate, mask_share, random_share, size",
-    [(0.15, 1, 0, None), (0.5, 1, 0, None), (0.3, 0.8, 0.1, None), (0.3, 0.8, 0.1, 9), (0.5, 0.3, 0.5, 25), (0.6, 0, 0.6, None)],
+    [
+        (0.15, 1, 0, None),
+        (0.5, 1, 0, None),
+        (0.3, 0.8, 0.1, None),
+        (0.3, 0.8, 0.1, 9),
+        (0.5, 0.3, 0.5, 25),
+        (0.6, 0, 0.6, None),
+    ],
 )
-def test_masked_floor_is_the_expected_loss_of_the_ideal_reader(notes, rate, mask_share, random_share, size):
+def test_masked_floor_is_the_expected_loss_of_the_ideal_reader(
+    notes, rate, mask_share, random_share, size
+):
     documents = notes.grammar.sample(3000, seed=5)
-    shares = {"mask_share": mask_share, "random_share": random_share, "random_vocabulary_size": size}
+    shares = {
+        "mask_share": mask_share,
+        "random_share": random_share,
+        "random_vocabulary_size": size,
+    }
     floor = notes.grammar.floor(documents, rate=rate, seed=6, **shares)
     expected = notes.ideal_loss(rate, mask_share, random_share, size or len(notes.index))
     assert 0 < floor.standard_error < 0.05
@@ -311,10 +376,17 @@ def test_masked_floor_is_the_expected_loss_of_the_ideal_reader(notes, rate, mask
     assert abs(floor.count - rate * total) < 4 * math.sqrt(total * rate * (1 - rate))
 
 
-@pytest.mark.parametrize("mask_share, random_share, size", [(0.6, 0, 6), (0.8, 0.1, 6), (0.4, 0.4, 9), (0, 0.5, 6)])
-def test_masked_floor_of_one_document_is_exact_for_whatever_was_drawn(notes, mask_share, random_share, size):
+@pytest.mark.parametrize(
+    "mask_share, random_share, size", [(0.6, 0, 6), (0.8, 0.1, 6), (0.4, 0.4, 9), (0, 0.5, 6)]
+)
+def test_masked_floor_of_one_document_is_exact_for_whatever_was_drawn(
+    notes, mask_share, random_share, size
+):
     """Expected losses hardly change where a reader is slightly wrong; these values do."""
-    words, rates = ["fine", "fine", "bad"], (0.95, mask_share, random_share, size)  # at 0.95 hardly ever no word is selected
+    words, rates = (
+        ["fine", "fine", "bad"],
+        (0.95, mask_share, random_share, size),
+    )  # at 0.95 hardly ever no word is selected
     possible = tensor(list(notes.possible_floors(words, *rates)))
     options = dict(zip(("rate", "mask_share", "random_share", "random_vocabulary_size"), rates))
     found = {notes.grammar.floor([words], seed=seed, **options).nats for seed in range(25)}
@@ -324,12 +396,20 @@ def test_masked_floor_of_one_document_is_exact_for_whatever_was_drawn(notes, mas
 
 
 @pytest.mark.parametrize(
-    "shares", [{}, {"mask_share": 0, "random_share": 1}, {"mask_share": 0.4, "random_share": 0.6, "random_vocabulary_size": 99}]
+    "shares",
+    [
+        {},
+        {"mask_share": 0, "random_share": 1},
+        {"mask_share": 0.4, "random_share": 0.6, "random_vocabulary_size": 99},
+    ],
 )
 def test_floor_where_nothing_visible_can_be_trusted_is_that_of_a_blind_reader(tales, shares):
     """With all words masked, or all replaced at random, only the length is known."""
     documents = tales.grammar.sample(40, seed=2)
-    blind = [-tales.posteriors(words, [False] * len(words))[range(len(words)), tales.ids(words)].log() for words in documents]
+    blind = [
+        -tales.posteriors(words, [False] * len(words))[range(len(words)), tales.ids(words)].log()
+        for words in documents
+    ]
     floor = tales.grammar.floor(documents, rate=1.0, **shares)
     assert floor.count == sum(map(len, documents))
     assert floor.nats == pytest.approx(torch.cat(blind).mean().item(), abs=1e-10)
@@ -337,12 +417,17 @@ def test_floor_where_nothing_visible_can_be_trusted_is_that_of_a_blind_reader(ta
 
 def test_floor_depends_on_its_seed(tales):
     documents = tales.grammar.sample(50)
-    floors = [tales.grammar.floor(documents, mask_share=0.8, random_share=0.1, seed=seed) for seed in (1, 1, 2)]
+    floors = [
+        tales.grammar.floor(documents, mask_share=0.8, random_share=0.1, seed=seed)
+        for seed in (1, 1, 2)
+    ]
     assert floors[0] == floors[1] != floors[2]
 
 
 def test_floor_of_words_that_always_stay_is_0(tales):
-    assert tales.grammar.floor(tales.grammar.sample(20), rate=0.5, mask_share=0.0).nats == pytest.approx(0, abs=1e-12)
+    assert tales.grammar.floor(
+        tales.grammar.sample(20), rate=0.5, mask_share=0.0
+    ).nats == pytest.approx(0, abs=1e-12)
 
 
 def test_standard_error_is_how_far_floors_scatter(notes):
@@ -369,7 +454,10 @@ def documents(course):
 def test_it_is_as_rich_as_promised(course, documents):
     file = tomllib.loads((DATA / "grammar.toml").read_text())
     assert course.worlds == list(file) and len(course.worlds) == 6
-    assert sum(len(step["sentences"]) for world in file.values() for step in world["steps"].values()) >= 200
+    assert (
+        sum(len(step["sentences"]) for world in file.values() for step in world["steps"].values())
+        >= 200
+    )
     assert len(course.vocabulary) >= 1500 and course.vocabulary == sorted(set(course.vocabulary))
     assert {word for words in documents for word in words} <= set(course.vocabulary)
 
@@ -379,7 +467,9 @@ def test_each_world_opens_alone_and_the_worlds_make_up_the_whole(course):
     assert [grammar.worlds for grammar in alone] == [[name] for name in course.worlds]
     assert set(course.vocabulary) == set().union(*(grammar.vocabulary for grammar in alone))
     words = alone[1].sample(1)[0]
-    assert course.log_prob(words) == pytest.approx(alone[1].log_prob(words) - math.log(6))  # equal weights, no overlap
+    assert course.log_prob(words) == pytest.approx(
+        alone[1].log_prob(words) - math.log(6)
+    )  # equal weights, no overlap
     assert Grammar.load(worlds=course.worlds[1]).vocabulary == alone[1].vocabulary
 
 
@@ -390,11 +480,24 @@ def test_documents_have_2_to_5_sentences_of_single_words(documents):
 
 
 def test_a_and_an_go_with_the_word_behind_them(documents):
-    sounds_otherwise = {"european", "one", "ukrainian", "unicorn", "uniform", "university", "uruguayan", "useful", "hour", "honest"}
+    sounds_otherwise = {
+        "european",
+        "one",
+        "ukrainian",
+        "unicorn",
+        "uniform",
+        "university",
+        "uruguayan",
+        "useful",
+        "hour",
+        "honest",
+    }
     for words in documents[:2000]:
         for article, word in zip(words, words[1:]):
             if article in ("a", "an"):
-                assert (article == "an") == ((word[0] in "aeiou") != (word in sounds_otherwise)), f"{article} {word}"
+                assert (article == "an") == ((word[0] in "aeiou") != (word in sounds_otherwise)), (
+                    f"{article} {word}"
+                )
 
 
 def test_samples_depend_on_the_seed_and_not_on_their_number(course, documents):
@@ -414,7 +517,11 @@ def test_grammar_txt_is_the_first_sample_and_the_corpus_of_that_name(documents):
 
 def test_every_word_is_one_token_of_course_bert(course):
     tokenizer = WordPieceTokenizer.from_vocab(DATA / "course-bert" / "vocab.txt")
-    assert [word for word in course.vocabulary if tokenizer.tokenize(word) != [word] or word not in tokenizer.vocab] == []
+    assert [
+        word
+        for word in course.vocabulary
+        if tokenizer.tokenize(word) != [word] or word not in tokenizer.vocab
+    ] == []
 
 
 def test_posteriors_are_probabilities_of_documents_that_differ_in_one_word():
@@ -422,9 +529,16 @@ def test_posteriors_are_probabilities_of_documents_that_differ_in_one_word():
     words = films.sample(1, seed=4)[0]
     rows = films.posteriors(words, [True] * len(words))
     for t in (2, len(words) // 2, len(words) - 3):
-        asked = sorted(set(rows[t].nonzero().flatten().tolist()) | set(range(0, len(films.vocabulary), 20)))
-        chances = [math.exp(films.log_prob([*words[:t], films.vocabulary[word], *words[t + 1 :]])) for word in asked]
-        torch.testing.assert_close(tensor(chances) / sum(chances), rows[t, asked], rtol=1e-9, atol=1e-12)
+        asked = sorted(
+            set(rows[t].nonzero().flatten().tolist()) | set(range(0, len(films.vocabulary), 20))
+        )
+        chances = [
+            math.exp(films.log_prob([*words[:t], films.vocabulary[word], *words[t + 1 :]]))
+            for word in asked
+        ]
+        torch.testing.assert_close(
+            tensor(chances) / sum(chances), rows[t, asked], rtol=1e-9, atol=1e-12
+        )
 
 
 def test_chain_rule_holds_from_both_ends_and_up_to_the_length(course, documents):
@@ -433,7 +547,10 @@ def test_chain_rule_holds_from_both_ends_and_up_to_the_length(course, documents)
     before = torch.ones(40, 40).tril(-1).bool()
     lengths = []
     for words in same:
-        costs = [torch.stack(course.surprise([words] * 40, list(seen))).trace().item() for seen in (before, before.T)]
+        costs = [
+            torch.stack(course.surprise([words] * 40, list(seen))).trace().item()
+            for seen in (before, before.T)
+        ]
         assert costs[0] == pytest.approx(costs[1], rel=1e-10)
         lengths.append(costs[0] + course.log_prob(words))
     assert len(set(map(tuple, same))) == 3 and lengths == pytest.approx([lengths[0]] * 3, rel=1e-9)
@@ -451,7 +568,9 @@ def test_entropy_is_the_same_from_two_samples(course):
     assert floor.nats * floor.count == pytest.approx(means[1] * 100, rel=1e-9)
 
 
-@pytest.mark.parametrize("shares", [{}, {"mask_share": 0.8, "random_share": 0.1}], ids=["masked", "corrupted"])
+@pytest.mark.parametrize(
+    "shares", [{}, {"mask_share": 0.8, "random_share": 0.1}], ids=["masked", "corrupted"]
+)
 def test_the_floor_of_a_thousand_words_takes_less_than_a_second(course, documents, shares):
     """A safety net, far below what a free core does. Processor time, so that other programs do not count."""
     some = documents[:64]
@@ -603,11 +722,16 @@ PARTS = [
 @pytest.mark.parametrize("wrong, named", PARTS, ids=[wrong for wrong, _ in PARTS])
 def test_a_part_that_is_lacking_or_of_the_wrong_kind_is_placed_in_its_world(load, wrong, named):
     latents = '[second.latents]\nmood = ["glad", "sad"]\n' if "second.steps" in wrong else ""
-    message, line = complaint(load, f'[first.steps.end]\nsentences = ["fine ."]\n\n{wrong}\n{latents}')
+    message, line = complaint(
+        load, f'[first.steps.end]\nsentences = ["fine ."]\n\n{wrong}\n{latents}'
+    )
     assert named in message and "second" in message and line >= 4, message
 
 
-@pytest.mark.parametrize("text", ["", "# only a comment", "[films]", "[films]\nweight = 0\nsteps.end.sentences = ['fine .']"])
+@pytest.mark.parametrize(
+    "text",
+    ["", "# only a comment", "[films]", "[films]\nweight = 0\nsteps.end.sentences = ['fine .']"],
+)
 def test_a_file_without_anything_to_draw_is_refused(load, text):
     complaint(load, text)
 
@@ -619,7 +743,11 @@ def test_a_world_may_have_a_dash_in_its_name_and_still_finds_its_lines(load):
 
 def test_a_file_that_is_no_text_or_missing_is_refused_by_name(tmp_path):
     (tmp_path / "mine.toml").write_bytes(b"\xff\xfe[films]")
-    for name, kind in (("mine.toml", ValueError), ("none.toml", FileNotFoundError), (".", FileNotFoundError)):
+    for name, kind in (
+        ("mine.toml", ValueError),
+        ("none.toml", FileNotFoundError),
+        (".", FileNotFoundError),
+    ):
         with pytest.raises(kind, match=re.escape(str(tmp_path / name))):
             Grammar.load(tmp_path / name)
 
@@ -640,7 +768,9 @@ def test_worlds_that_the_file_lacks_are_refused_with_those_it_has(load, worlds):
 )  # fmt: skip
 def test_the_article_goes_with_the_sound_and_not_with_the_letter(load, article, words):
     for word in words.split():
-        grammar = load(f'[films]\nlatents.thing = ["{word}"]\nsteps.end.sentences = ["{{a:thing}} {{thing}}"]')
+        grammar = load(
+            f'[films]\nlatents.thing = ["{word}"]\nsteps.end.sentences = ["{{a:thing}} {{thing}}"]'
+        )
         assert grammar.sample(1) == [[article, word]]
 
 
@@ -661,7 +791,10 @@ def test_a_negative_number_of_documents_is_refused(tales):
     ],
 )
 def test_observations_that_cannot_be_are_refused(tales, words, observed, named):
-    for ask in (tales.grammar.posteriors, lambda words, observed: tales.grammar.surprise([words], [observed])):
+    for ask in (
+        tales.grammar.posteriors,
+        lambda words, observed: tales.grammar.surprise([words], [observed]),
+    ):
         with pytest.raises(ValueError, match=named):
             ask(words.split(), observed)
 
@@ -677,7 +810,10 @@ def test_observations_that_cannot_be_are_refused(tales, words, observed, named):
         ({"mask_share": 1.5}, "mask_share=1.5"),
         ({"mask_share": 0.5, "random_share": -0.5}, "random_share=-0.5"),
         ({"mask_share": 0.8, "random_share": 0.3}, "0.8.*0.3"),
-        ({"mask_share": 0.8, "random_share": 0.1, "random_vocabulary_size": 5}, "random_vocabulary_size=5"),
+        (
+            {"mask_share": 0.8, "random_share": 0.1, "random_vocabulary_size": 5},
+            "random_vocabulary_size=5",
+        ),
     ],
 )
 def test_a_floor_of_nothing_that_can_be_is_refused_by_value(tales, options, named):
@@ -687,7 +823,10 @@ def test_a_floor_of_nothing_that_can_be_is_refused_by_value(tales, options, name
         tales.grammar.floor([], **options)
 
 
-@pytest.mark.parametrize("words, named", [("tea no .", "'tea no .'"), ("no gin .", "gin"), ("no tea", "'no tea'"), ("", None)])
+@pytest.mark.parametrize(
+    "words, named",
+    [("tea no .", "'tea no .'"), ("no gin .", "gin"), ("no tea", "'no tea'"), ("", None)],
+)
 @pytest.mark.parametrize(
     "options",
     [

@@ -23,7 +23,9 @@ exact = {"rtol": 1e-12, "atol": 1e-12}
 
 
 def states(batch=B, length=T, seed=0):
-    return torch.randn(batch, length, H, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    return torch.randn(
+        batch, length, H, generator=torch.Generator().manual_seed(seed), dtype=torch.float64
+    )
 
 
 def randomised(module, seed=1):
@@ -40,13 +42,17 @@ def pick(everywhere, asked):
         return everywhere
     if asked.dtype == torch.bool:
         return torch.stack([everywhere[b, t] for b in range(B) for t in range(T) if asked[b, t]])
-    return torch.stack([torch.stack([everywhere[b, t] for t in row]) for b, row in enumerate(asked.tolist())])
+    return torch.stack(
+        [torch.stack([everywhere[b, t] for t in row]) for b, row in enumerate(asked.tolist())]
+    )
 
 
 def tied_model(vocab_size=V, dtype=torch.float32):
     """An embedding, and a head that is tied to it."""
     embedding = nn.Embedding(vocab_size, H, dtype=dtype)
-    return nn.ModuleDict({"embedding": embedding, "head": MaskedLMHead(H, token_embedding=embedding).to(dtype)})
+    return nn.ModuleDict(
+        {"embedding": embedding, "head": MaskedLMHead(H, token_embedding=embedding).to(dtype)}
+    )
 
 
 # ------------------------------------------------------------------------------------ values
@@ -60,7 +66,9 @@ def test_two_positions_by_hand():
         head.projection.copy_(torch.tensor([[1.0, 0.0], [0.0, 1.0], [2.0, 1.0]]))
         head.bias.copy_(torch.tensor([0.0, 0.5, 0.0]))
     hidden = torch.tensor([[[9.0, 9.5], [-1.0, 4.0], [3.0, 1.0]]])
-    assert_close(head(hidden, torch.tensor([[1, 2]])), torch.tensor([[[-1.0, 1.5, -1.0], [1.0, -0.5, 1.0]]]))
+    assert_close(
+        head(hidden, torch.tensor([[1, 2]])), torch.tensor([[[-1.0, 1.5, -1.0], [1.0, -0.5, 1.0]]])
+    )
 
 
 @pytest.mark.parametrize("tied", [True, False])
@@ -77,17 +85,27 @@ def test_it_is_the_arithmetic_of_the_paper_number_by_number(asked, tied):
         x = [value * (1 + math.erf(value / math.sqrt(2))) / 2 for value in x]
         mean = sum(x) / H
         deviation = math.sqrt(sum((value - mean) ** 2 for value in x) / H + 1e-12)
-        x = [(v - mean) / deviation * w + b for v, w, b in zip(x, weights["norm.weight"], weights["norm.bias"])]
-        return [sum(w * value for w, value in zip(row, x)) + bias for row, bias in zip(matrix, weights["bias"])]
+        x = [
+            (v - mean) / deviation * w + b
+            for v, w, b in zip(x, weights["norm.weight"], weights["norm.bias"])
+        ]
+        return [
+            sum(w * value for w, value in zip(row, x)) + bias
+            for row, bias in zip(matrix, weights["bias"])
+        ]
 
-    expected = torch.tensor([[slow(x) for x in row] for row in states().tolist()], dtype=torch.float64)
+    expected = torch.tensor(
+        [[slow(x) for x in row] for row in states().tolist()], dtype=torch.float64
+    )
     assert_close(head(states(), asked), pick(expected, asked), **exact)
 
 
 @pytest.mark.parametrize("act", ["gelu", "relu"])
 @every_form
 def test_values_and_gradients_are_those_of_berts_head(asked, act):
-    config = BertConfig(vocab_size=V, hidden_size=H, num_attention_heads=2, hidden_act=act, layer_norm_eps=1e-3)
+    config = BertConfig(
+        vocab_size=V, hidden_size=H, num_attention_heads=2, hidden_act=act, layer_norm_eps=1e-3
+    )
     theirs, embedding = BertLMPredictionHead(config), nn.Embedding(V, H)
     theirs.decoder.weight = embedding.weight
     randomised(theirs)
@@ -99,10 +117,19 @@ def test_values_and_gradients_are_those_of_berts_head(asked, act):
     hidden = states().requires_grad_()
     expected, got = pick(theirs(hidden), asked), ours(hidden, asked)
     assert_close(got, expected, **exact)
-    theirs_of = [transform.dense.weight, transform.dense.bias, transform.LayerNorm.weight, transform.LayerNorm.bias]
+    theirs_of = [
+        transform.dense.weight,
+        transform.dense.bias,
+        transform.LayerNorm.weight,
+        transform.LayerNorm.bias,
+    ]
     ours_of = [ours.dense.weight, ours.dense.bias, ours.norm.weight, ours.norm.bias]
-    signal = torch.randn(expected.shape, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
-    wanted = torch.autograd.grad(expected, [hidden, embedding.weight, theirs.decoder.bias, *theirs_of], signal)
+    signal = torch.randn(
+        expected.shape, generator=torch.Generator().manual_seed(2), dtype=torch.float64
+    )
+    wanted = torch.autograd.grad(
+        expected, [hidden, embedding.weight, theirs.decoder.bias, *theirs_of], signal
+    )
     found = torch.autograd.grad(got, [hidden, embedding.weight, ours.bias, *ours_of], signal)
     for mine, reference in zip(found, wanted):
         assert_close(mine, reference, **exact)
@@ -127,13 +154,18 @@ def test_the_number_of_masks_may_change_from_call_to_call():
     for masks in (1, 7, 2, 0, T):
         positions = torch.randint(T, (B, masks), generator=torch.Generator().manual_seed(masks))
         assert head(states(), positions).shape == (B, masks, V)
-        assert_close(head(states(), positions), everywhere[torch.arange(B)[:, None], positions], **exact)
+        assert_close(
+            head(states(), positions), everywhere[torch.arange(B)[:, None], positions], **exact
+        )
 
 
 def test_padded_positions_get_scores_that_a_weight_of_0_takes_out_of_the_gradient():
     head = randomised(MaskedLMHead(H, V))
     gradients = []
-    for padding in (0, 3):  # the second slot of the first row is padding, and what it names must not matter
+    for padding in (
+        0,
+        3,
+    ):  # the second slot of the first row is padding, and what it names must not matter
         hidden = states().requires_grad_()
         logits = head(hidden, torch.tensor([[2, padding], [1, 4], [0, 1]]))
         weights = torch.tensor([[1.0, 0.0], [1.0, 1.0], [1.0, 1.0]], dtype=torch.float64)
@@ -146,7 +178,9 @@ def test_padded_positions_get_scores_that_a_weight_of_0_takes_out_of_the_gradien
 @pytest.mark.parametrize("length", [5, 128, 300])
 def test_positions_may_be_integers_of_any_width(length, dtype):
     head, hidden = randomised(MaskedLMHead(H, V)), states(2, length)
-    positions = torch.tensor([[0, 4], [3, 1]]) if length == 5 else torch.tensor([[0, 127], [100, 1]])
+    positions = (
+        torch.tensor([[0, 4], [3, 1]]) if length == 5 else torch.tensor([[0, 127], [100, 1]])
+    )
     assert torch.equal(head(hidden, positions.to(dtype)), head(hidden, positions))
 
 
@@ -154,7 +188,10 @@ def test_positions_may_be_integers_of_any_width(length, dtype):
 def test_states_and_questions_need_not_be_contiguous(asked):
     head = randomised(MaskedLMHead(H, V))
     scattered = asked if asked is None else asked.t().contiguous().t()
-    assert torch.equal(head(states().transpose(0, 1).contiguous().transpose(0, 1), scattered), head(states(), asked))
+    assert torch.equal(
+        head(states().transpose(0, 1).contiguous().transpose(0, 1), scattered),
+        head(states(), asked),
+    )
 
 
 # ------------------------------------------------------------------------------------ activations
@@ -165,7 +202,10 @@ def test_softmax_gives_probabilities_over_the_vocabulary(asked):
     embedding = nn.Embedding(V, H)
     logits = randomised(MaskedLMHead(H, token_embedding=embedding))
     scores = logits(states(), asked)
-    for name, expected in (("softmax", scores.softmax(-1)), ("log_softmax", scores.log_softmax(-1))):
+    for name, expected in (
+        ("softmax", scores.softmax(-1)),
+        ("log_softmax", scores.log_softmax(-1)),
+    ):
         head = MaskedLMHead(H, token_embedding=embedding, output_activation=name).double()
         head.load_state_dict(logits.state_dict())
         assert_close(head(states(), asked), expected, **exact)
@@ -180,14 +220,18 @@ def test_an_output_activation_may_be_any_callable():
 
 def test_an_activation_may_be_a_name_a_function_or_a_module_that_learns():
     by_name = randomised(MaskedLMHead(H, V, activation="relu"))
-    assert torch.equal(randomised(MaskedLMHead(H, V, activation=torch.relu))(states()), by_name(states()))
+    assert torch.equal(
+        randomised(MaskedLMHead(H, V, activation=torch.relu))(states()), by_name(states())
+    )
     assert not torch.allclose(randomised(MaskedLMHead(H, V))(states()), by_name(states()))
     assert "activation.weight" in dict(MaskedLMHead(H, V, activation=nn.PReLU()).named_parameters())
 
 
 def test_without_an_activation_the_head_is_affine_before_its_norm():
     head = randomised(MaskedLMHead(H, V, activation=None))
-    assert torch.equal(head(states()), randomised(MaskedLMHead(H, V, activation=lambda x: x))(states()))
+    assert torch.equal(
+        head(states()), randomised(MaskedLMHead(H, V, activation=lambda x: x))(states())
+    )
 
 
 # ------------------------------------------------------------------------------------ one parameter under two names
@@ -224,7 +268,10 @@ def test_a_fresh_head_has_berts_initial_weights():
     torch.manual_seed(0)
     head = MaskedLMHead(64, 500)
     for weight in (head.dense.weight, head.projection):
-        assert weight.std().item() == pytest.approx(0.02, rel=0.05) and abs(weight.mean().item()) < 0.001
+        assert (
+            weight.std().item() == pytest.approx(0.02, rel=0.05)
+            and abs(weight.mean().item()) < 0.001
+        )
     assert not head.dense.bias.any() and not head.bias.any()
 
 
@@ -232,13 +279,21 @@ def test_the_tied_gradient_is_the_sum_of_the_two_an_untied_pair_would_get():
     model = randomised(tied_model())
     apart = nn.ModuleDict({"embedding": nn.Embedding(V, H), "head": MaskedLMHead(H, V)}).double()
     apart["embedding"].load_state_dict(model["embedding"].state_dict())
-    weights = {name: value for name, value in model["head"].state_dict().items() if not name.startswith("token_embedding")}
+    weights = {
+        name: value
+        for name, value in model["head"].state_dict().items()
+        if not name.startswith("token_embedding")
+    }
     apart["head"].load_state_dict(weights | {"projection": model["embedding"].weight.detach()})
     ids = torch.randint(V, (B, T), generator=torch.Generator().manual_seed(0))
     for pair in (model, apart):
         pair["head"](pair["embedding"](ids), POSITIONS).logsumexp(-1).sum().backward()
     assert apart["embedding"].weight.grad.any() and apart["head"].projection.grad.any()
-    assert_close(model["embedding"].weight.grad, apart["embedding"].weight.grad + apart["head"].projection.grad, **exact)
+    assert_close(
+        model["embedding"].weight.grad,
+        apart["embedding"].weight.grad + apart["head"].projection.grad,
+        **exact,
+    )
 
 
 def test_a_step_of_training_moves_both_ends():
@@ -287,7 +342,9 @@ MOVES = {
     "only the head moved": lambda model: model["head"].double() and model,
     "one after the other": head_and_embedding_moved_apart,
     "to_empty": empty_from_meta,
-    "only the embedding to_empty": lambda model: model["embedding"].to("meta").to_empty(device="cpu") and model,
+    "only the embedding to_empty": lambda model: (
+        model["embedding"].to("meta").to_empty(device="cpu") and model
+    ),
     "deepcopy": copy.deepcopy,
     "pickle": lambda model: pickle.loads(pickle.dumps(model)),
     "assign": assigned,
@@ -336,7 +393,9 @@ def test_where_nothing_is_asked_there_is_no_score_and_a_gradient_of_0(batch, len
     assert logits.shape == shape
     logits.sum().backward()
     assert hidden.grad is not None and not hidden.grad.any()
-    assert all(parameter.grad is not None and not parameter.grad.any() for parameter in model.parameters())
+    assert all(
+        parameter.grad is not None and not parameter.grad.any() for parameter in model.parameters()
+    )
 
 
 # ------------------------------------------------------------------------------------ errors
@@ -348,10 +407,18 @@ def test_neither_a_vocabulary_size_nor_an_embedding_is_an_error():
 
 
 @pytest.mark.parametrize(
-    "sizes, numbers", [((H, V + 1), (V + 1, V)), ((H, V - 1), (V - 1, V)), ((H + 1, V), (H + 1, H)), ((H + 1, None), (H + 1, H))]
+    "sizes, numbers",
+    [
+        ((H, V + 1), (V + 1, V)),
+        ((H, V - 1), (V - 1, V)),
+        ((H + 1, V), (H + 1, H)),
+        ((H + 1, None), (H + 1, H)),
+    ],
 )
 def test_an_embedding_of_another_size_is_refused_with_both_numbers(sizes, numbers):
-    with pytest.raises(ValueError, match=rf"={numbers[0]}, but token_embedding (has|is) {numbers[1]} "):
+    with pytest.raises(
+        ValueError, match=rf"={numbers[0]}, but token_embedding (has|is) {numbers[1]} "
+    ):
         MaskedLMHead(*sizes, token_embedding=nn.Embedding(V, H))
 
 
@@ -380,12 +447,16 @@ def test_an_unknown_activation_is_refused_at_once_and_by_name(which, wrong):
 def test_a_position_outside_the_row_is_named_and_never_answered(dtype, wrong):
     positions = POSITIONS.to(dtype).clone()
     positions[2, 1] = wrong
-    with pytest.raises(IndexError, match=rf"\[{wrong}\], first at \[2, 1\]; positions here run from 0 to 4"):
+    with pytest.raises(
+        IndexError, match=rf"\[{wrong}\], first at \[2, 1\]; positions here run from 0 to 4"
+    ):
         MaskedLMHead(H, V)(states().float(), positions)
 
 
 def test_a_position_of_the_next_row_is_an_error_in_this_one():
-    with pytest.raises(IndexError, match=r"names \[5, 6\]"):  # 5 and 6 lie among the B·T states, but not in row 0
+    with pytest.raises(
+        IndexError, match=r"names \[5, 6\]"
+    ):  # 5 and 6 lie among the B·T states, but not in row 0
         MaskedLMHead(H, V)(states().float(), torch.tensor([[6], [5], [0]]))
 
 
@@ -413,7 +484,13 @@ def test_questions_of_another_kind_or_shape_are_refused_with_what_they_are(asked
 
 @pytest.mark.parametrize(
     "shape, asked",
-    [((B, T, H + 1), None), ((H + 1,), None), ((B, T, H - 1), POSITIONS), ((T, H), POSITIONS), ((B, T, 1, H), CHOSEN)],
+    [
+        ((B, T, H + 1), None),
+        ((H + 1,), None),
+        ((B, T, H - 1), POSITIONS),
+        ((T, H), POSITIONS),
+        ((B, T, 1, H), CHOSEN),
+    ],
     ids=lambda value: str(value) if isinstance(value, tuple) else "",
 )
 def test_states_that_the_head_cannot_read_are_refused_by_shape(shape, asked):

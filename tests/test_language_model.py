@@ -37,15 +37,21 @@ each_side = pytest.mark.parametrize("side", ["none", "right", "left", "both"])
 
 def contextualizer(kind, *, width=H, hidden=H, layers=LAYERS, bidirectional=True, dropout=0.0):
     if kind == "lstm":
-        return LSTMContextualizer(width, hidden, layers, bidirectional=bidirectional, dropout=dropout)
-    return TransformerContextualizer(hidden, layers, HEADS, bidirectional=bidirectional, dropout=dropout)
+        return LSTMContextualizer(
+            width, hidden, layers, bidirectional=bidirectional, dropout=dropout
+        )
+    return TransformerContextualizer(
+        hidden, layers, HEADS, bidirectional=bidirectional, dropout=dropout
+    )
 
 
 def build(kind="lstm", *, bidirectional=True, sizes=None, inner_dropout=0.0, seed=0, **options):
     """A small model in float64 and evaluation mode with every parameter drawn anew, so that no bias is 0 and no scale 1."""
     sizes = sizes or {}
     inner = contextualizer(kind, bidirectional=bidirectional, dropout=inner_dropout, **sizes)
-    model = LanguageModel(V, nn.Embedding(V, sizes.get("width", H)), inner, bidirectional=bidirectional, **options)
+    model = LanguageModel(
+        V, nn.Embedding(V, sizes.get("width", H)), inner, bidirectional=bidirectional, **options
+    )
     return randomised(model, seed)
 
 
@@ -64,7 +70,10 @@ def rows(lengths=LENGTHS, seed=1):
 def padded(some, side, pad=0, extra=0):
     """Rows as ids and mask, pads on one side or on both, `extra` columns of them more than needed."""
     length = max(map(len, some)) + extra
-    ids, mask = torch.full((len(some), length), pad), torch.zeros(len(some), length, dtype=torch.bool)
+    ids, mask = (
+        torch.full((len(some), length), pad),
+        torch.zeros(len(some), length, dtype=torch.bool),
+    )
     for b, row in enumerate(some):
         begin = {"right": 0, "left": length - len(row), "both": (length - len(row)) // 2}[side]
         ids[b, begin : begin + len(row)] = torch.tensor(row)
@@ -73,7 +82,9 @@ def padded(some, side, pad=0, extra=0):
 
 
 def batch(side="right", seed=1):
-    return padded(rows([4, 4, 4], seed), "right") if side == "none" else padded(rows(seed=seed), side)
+    return (
+        padded(rows([4, 4, 4], seed), "right") if side == "none" else padded(rows(seed=seed), side)
+    )
 
 
 def same(one, other, tolerance=1e-9):
@@ -82,8 +93,13 @@ def same(one, other, tolerance=1e-9):
 
 def gradients(model, loss):
     """The gradient of every parameter, zeros where there is none."""
-    found = torch.autograd.grad(loss, list(model.parameters()), allow_unused=True, retain_graph=True)
-    return {n: torch.zeros_like(p) if g is None else g for (n, p), g in zip(model.named_parameters(), found)}
+    found = torch.autograd.grad(
+        loss, list(model.parameters()), allow_unused=True, retain_graph=True
+    )
+    return {
+        n: torch.zeros_like(p) if g is None else g
+        for (n, p), g in zip(model.named_parameters(), found)
+    }
 
 
 # ------------------------------------------------------------------------------------ arithmetic written out
@@ -103,7 +119,10 @@ def lstm_by_hand(layers, vectors):
                 into = layer.weight_ih_l0[row] @ x + layer.bias_ih_l0[row]
                 return into + layer.weight_hh_l0[row] @ before + layer.bias_hh_l0[row]
 
-            c = [gate(1, u).sigmoid() * c[u] + gate(0, u).sigmoid() * gate(2, u).tanh() for u in range(size)]
+            c = [
+                gate(1, u).sigmoid() * c[u] + gate(0, u).sigmoid() * gate(2, u).tanh()
+                for u in range(size)
+            ]
             h = [gate(3, u).sigmoid() * c[u].tanh() for u in range(size)]
             out.append(torch.stack(h))
         vectors = out
@@ -119,28 +138,45 @@ def norm_by_hand(norm, x):
 
 def position_by_hand(t, size):
     angles = [t / 10000 ** ((i - i % 2) / size) for i in range(size)]
-    return torch.tensor([math.cos(a) if i % 2 else math.sin(a) for i, a in enumerate(angles)], dtype=torch.float64)
+    return torch.tensor(
+        [math.cos(a) if i % 2 else math.sin(a) for i, a in enumerate(angles)], dtype=torch.float64
+    )
 
 
 def transformer_by_hand(stack, vectors):
     """Position by position and head by head; a position asks itself and those before it."""
-    hidden = [norm_by_hand(stack.norm, x) + position_by_hand(t, len(x)) for t, x in enumerate(vectors)]
+    hidden = [
+        norm_by_hand(stack.norm, x) + position_by_hand(t, len(x)) for t, x in enumerate(vectors)
+    ]
     states = []
     for block in stack.blocks:
         size, out = len(hidden[0]), []
         D = size // HEADS
-        made = [block.attention.query_key_value.weight @ x + block.attention.query_key_value.bias for x in hidden]
+        made = [
+            block.attention.query_key_value.weight @ x + block.attention.query_key_value.bias
+            for x in hidden
+        ]
         for t, x in enumerate(hidden):
             heads = []
             for head in range(HEADS):
-                query, key, value = (slice(part * size + head * D, part * size + (head + 1) * D) for part in range(3))
-                scores = [(made[t][query] @ made[s][key] / math.sqrt(D)).exp() for s in range(t + 1)]
-                heads.append(sum(score * made[s][value] for s, score in enumerate(scores)) / sum(scores))
+                query, key, value = (
+                    slice(part * size + head * D, part * size + (head + 1) * D) for part in range(3)
+                )
+                scores = [
+                    (made[t][query] @ made[s][key] / math.sqrt(D)).exp() for s in range(t + 1)
+                ]
+                heads.append(
+                    sum(score * made[s][value] for s, score in enumerate(scores)) / sum(scores)
+                )
             x = x + block.attention.output.weight @ torch.cat(heads) + block.attention.output.bias
             x = norm_by_hand(block.attention_norm, x)
             wide = block.expand.weight @ x + block.expand.bias
             wide = wide * (1 + torch.erf(wide / math.sqrt(2))) / 2
-            out.append(norm_by_hand(block.feed_forward_norm, x + block.contract.weight @ wide + block.contract.bias))
+            out.append(
+                norm_by_hand(
+                    block.feed_forward_norm, x + block.contract.weight @ wide + block.contract.bias
+                )
+            )
         hidden = out
         states.append(out)
     return states
@@ -150,7 +186,10 @@ def by_hand(model, ids, mask):
     """Losses and layers from the real tokens alone, row by row; the backward direction is the same code on a reversed row."""
     inner = model.contextualizer
     stacks = [inner.forward_stack] + ([inner.backward_stack] if inner.bidirectional else [])
-    one, nothing = inner.output_size // len(stacks), torch.zeros(inner.output_size, dtype=torch.float64)
+    one, nothing = (
+        inner.output_size // len(stacks),
+        torch.zeros(inner.output_size, dtype=torch.float64),
+    )
     layers = [[[nothing for _ in row] for row in ids] for _ in range(inner.num_layers)]
     losses = []
     for direction, stack in enumerate(stacks):
@@ -159,14 +198,21 @@ def by_hand(model, ids, mask):
             places = [t for t in range(len(row)) if mask[b, t]]
             places = places[::-1] if direction else places
             vectors = [model.embedder.weight[row[t]] for t in places]
-            read = lstm_by_hand(stack.layers, vectors) if hasattr(stack, "layers") else transformer_by_hand(stack, vectors)
+            read = (
+                lstm_by_hand(stack.layers, vectors)
+                if hasattr(stack, "layers")
+                else transformer_by_hand(stack, vectors)
+            )
             for layer, states in zip(layers, read):
                 for t, state in zip(places, states):
                     halves = list(layer[b][t].split(one))
                     halves[direction] = state
                     layer[b][t] = torch.cat(halves)
             for i in range(len(places) - 1):
-                odds = [(model.softmax.weight[word] @ read[-1][i] + model.softmax.bias[word]).exp() for word in range(V)]
+                odds = [
+                    (model.softmax.weight[word] @ read[-1][i] + model.softmax.bias[word]).exp()
+                    for word in range(V)
+                ]
                 nats.append((sum(odds) / odds[row[places[i + 1]]]).log())
         losses.append(sum(nats) / len(nats))
     return losses, [torch.stack([torch.stack(row) for row in layer]) for layer in layers]
@@ -175,7 +221,9 @@ def by_hand(model, ids, mask):
 @each_kind
 @each_way
 @each_side
-def test_losses_layers_and_gradients_are_those_of_the_arithmetic_written_out(kind, bidirectional, side):
+def test_losses_layers_and_gradients_are_those_of_the_arithmetic_written_out(
+    kind, bidirectional, side
+):
     model = build(kind, bidirectional=bidirectional)
     ids, mask = batch(side)
     losses, layers = by_hand(model, ids, mask)
@@ -186,14 +234,20 @@ def test_losses_layers_and_gradients_are_those_of_the_arithmetic_written_out(kin
     if bidirectional:
         same(output["backward_loss"], losses[1])
     for name in ("loss", "forward_loss", "backward_loss")[: 3 if bidirectional else 2]:
-        wanted = {"loss": sum(losses) / len(losses), "forward_loss": losses[0], "backward_loss": losses[-1]}[name]
+        wanted = {
+            "loss": sum(losses) / len(losses),
+            "forward_loss": losses[0],
+            "backward_loss": losses[-1],
+        }[name]
         same(output[name], wanted)
         expected, found = gradients(model, wanted), gradients(model, output[name])
         for parameter in expected:
             same(found[parameter], expected[parameter])
 
 
-@pytest.mark.parametrize("sizes", [{"width": 5, "hidden": 3, "layers": 3}, {"width": 2, "hidden": 4, "layers": 1}])
+@pytest.mark.parametrize(
+    "sizes", [{"width": 5, "hidden": 3, "layers": 3}, {"width": 2, "hidden": 4, "layers": 1}]
+)
 def test_an_lstm_may_be_of_another_width_than_the_embedder(sizes):
     model = build(sizes=sizes)
     ids, mask = batch("left")
@@ -210,13 +264,19 @@ def test_positions_are_the_sines_and_cosines_of_the_paper(size):
 
 
 def test_a_transformer_of_odd_width_works():
-    model = randomised(LanguageModel(V, nn.Embedding(V, 5), TransformerContextualizer(5, 1, 1, bidirectional=False)))
+    model = randomised(
+        LanguageModel(
+            V, nn.Embedding(V, 5), TransformerContextualizer(5, 1, 1, bidirectional=False)
+        )
+    )
     assert model(*batch())["loss"].isfinite()
 
 
 def test_two_words_by_hand():
     # The state is 0 whatever is read, so the scores are the bias: odds 1 : 2 : 1.
-    model = LanguageModel(3, nn.Embedding(3, 2), LSTMContextualizer(2, 2, 1, bidirectional=True), bidirectional=True)
+    model = LanguageModel(
+        3, nn.Embedding(3, 2), LSTMContextualizer(2, 2, 1, bidirectional=True), bidirectional=True
+    )
     for parameter in model.parameters():
         nn.init.zeros_(parameter)
     with torch.no_grad():
@@ -260,7 +320,9 @@ def test_each_loss_is_the_causal_loss_of_transformers(kind, side):
     labels = labels.masked_fill(torch.cat([~mask[:, :1], ~mask[:, :-1]], 1), IGNORE)
     theirs = ForCausalLMLoss(scores(model, forward), labels, V)
     torch.testing.assert_close(output["forward_loss"].float(), theirs, rtol=1e-5, atol=1e-5)
-    labels = ids.masked_fill(~mask, IGNORE).masked_fill(torch.cat([~mask[:, 1:], ~mask[:, -1:]], 1), IGNORE)
+    labels = ids.masked_fill(~mask, IGNORE).masked_fill(
+        torch.cat([~mask[:, 1:], ~mask[:, -1:]], 1), IGNORE
+    )
     theirs = ForCausalLMLoss(scores(model, backward).flip(1), labels.flip(1), V)
     torch.testing.assert_close(output["backward_loss"].float(), theirs, rtol=1e-5, atol=1e-5)
 
@@ -275,10 +337,21 @@ def test_a_stack_is_torchs_lstm_of_several_layers(layers):
     theirs = nn.LSTM(5, 4, layers, batch_first=True).double()
     ids, mask = batch("none")
     vectors = model.embedder(ids)
-    for half, stack, turn in ((0, model.contextualizer.forward_stack, ()), (1, model.contextualizer.backward_stack, (1,))):
-        named = {f"{n[:-1]}{k}": w for k, layer in enumerate(stack.layers) for n, w in layer.state_dict().items()}
+    for half, stack, turn in (
+        (0, model.contextualizer.forward_stack, ()),
+        (1, model.contextualizer.backward_stack, (1,)),
+    ):
+        named = {
+            f"{n[:-1]}{k}": w
+            for k, layer in enumerate(stack.layers)
+            for n, w in layer.state_dict().items()
+        }
         theirs.load_state_dict(named)
-        same(model(ids, mask)["lm_embeddings"].chunk(2, -1)[half], theirs(vectors.flip(turn))[0].flip(turn), 1e-12)
+        same(
+            model(ids, mask)["lm_embeddings"].chunk(2, -1)[half],
+            theirs(vectors.flip(turn))[0].flip(turn),
+            1e-12,
+        )
 
 
 # ------------------------------------------------------------------------------------ padding
@@ -288,8 +361,13 @@ def test_a_stack_is_torchs_lstm_of_several_layers(layers):
 @each_way
 @each_side
 @pytest.mark.parametrize("pad, extra", [(7, 0), (0, 3), (3, 2)])
-def test_a_pad_changes_no_loss_no_gradient_and_no_output_at_real_tokens(kind, bidirectional, side, pad, extra):
-    model, some = build(kind, bidirectional=bidirectional), rows([4, 4, 4] if side == "none" else LENGTHS)
+def test_a_pad_changes_no_loss_no_gradient_and_no_output_at_real_tokens(
+    kind, bidirectional, side, pad, extra
+):
+    model, some = (
+        build(kind, bidirectional=bidirectional),
+        rows([4, 4, 4] if side == "none" else LENGTHS),
+    )
     ids, mask = padded(some, "right")
     before = model(ids, mask)
     ids, mask = padded(some, "right" if side == "none" else side, pad, extra)
@@ -315,9 +393,14 @@ def test_no_target_is_a_pad_and_no_pad_is_scored(kind, side):
 
     model.softmax.register_forward_pre_hook(record)
     output = model(ids, mask)
-    halves, per_row = output["lm_embeddings"].chunk(2, -1), [row[real] for row, real in zip(ids, mask)]
+    halves, per_row = (
+        output["lm_embeddings"].chunk(2, -1),
+        [row[real] for row, real in zip(ids, mask)],
+    )
     but_last, but_first = slice(None, -1), slice(1, None)
-    for (states, targets), half, scored, wanted in zip(asked, halves, (but_last, but_first), (but_first, but_last), strict=True):
+    for (states, targets), half, scored, wanted in zip(
+        asked, halves, (but_last, but_first), (but_first, but_last), strict=True
+    ):
         assert torch.equal(targets, torch.cat([row[wanted] for row in per_row]))
         assert torch.equal(states, torch.cat([row[real][scored] for row, real in zip(half, mask)]))
 
@@ -365,7 +448,9 @@ def test_whatever_stands_at_a_pad_does_not_get_out(kind, junk):
 @each_side
 def test_outputs_are_0_at_pads(kind, bidirectional, side):
     ids, mask = batch(side)
-    for layer in build(kind, bidirectional=bidirectional)(ids, mask, all_layers=True)["lm_embeddings"]:
+    for layer in build(kind, bidirectional=bidirectional)(ids, mask, all_layers=True)[
+        "lm_embeddings"
+    ]:
         assert (layer[~mask] == 0).all() and (layer[mask] != 0).all()
 
 
@@ -385,7 +470,9 @@ def test_a_hole_in_a_row_is_not_read_and_its_neighbours_are_no_pair(kind):
 @pytest.mark.parametrize("lengths", [[1, 1, 1], [1], [1, 0], [0, 0]])
 @pytest.mark.parametrize("extra", [0, 2])
 @pytest.mark.parametrize("num_samples", [None, 3])
-def test_rows_without_a_pair_give_losses_of_0_and_gradients_of_0(kind, bidirectional, lengths, extra, num_samples):
+def test_rows_without_a_pair_give_losses_of_0_and_gradients_of_0(
+    kind, bidirectional, lengths, extra, num_samples
+):
     ids, mask = padded(rows(lengths), "right", extra=max(extra, not any(lengths)))
     model = build(kind, bidirectional=bidirectional, num_samples=num_samples).train()
     output = model(ids, mask)
@@ -410,10 +497,16 @@ def test_a_row_of_pads_among_others_changes_nothing(kind, training):
     for name in wanted:
         same(got[name], wanted[name], 1e-12)
     model.train(training)
-    assert gradients(model, model(*padded([[], []], "right", extra=3))["loss"])["embedder.weight"].eq(0).all()
+    assert (
+        gradients(model, model(*padded([[], []], "right", extra=3))["loss"])["embedder.weight"]
+        .eq(0)
+        .all()
+    )
 
 
-@pytest.mark.parametrize("dtype", [torch.bool, torch.int64, torch.int32, torch.uint8, torch.float32, torch.float64])
+@pytest.mark.parametrize(
+    "dtype", [torch.bool, torch.int64, torch.int32, torch.uint8, torch.float32, torch.float64]
+)
 def test_a_mask_may_be_of_any_type(dtype):
     model, (ids, mask) = build(), batch("left")
     output = model(ids, mask.to(dtype))
@@ -435,7 +528,11 @@ def test_an_explicit_mask_wins_over_the_pad_token():
     assert model(ids)["batch_weight"] == 1  # 2 and 0 alone
     assert model(ids, torch.ones_like(ids))["batch_weight"] == 4
     assert model(ids, torch.tensor([[1, 1, 1, 0, 0]]))["batch_weight"] == 2
-    same(model(ids, torch.tensor([[1, 1, 1, 0, 0]]))["loss"], model(ids[:, :3], torch.ones(1, 3))["loss"], 1e-12)
+    same(
+        model(ids, torch.tensor([[1, 1, 1, 0, 0]]))["loss"],
+        model(ids[:, :3], torch.ones(1, 3))["loss"],
+        1e-12,
+    )
 
 
 # ------------------------------------------------------------------------------------ outputs
@@ -451,17 +548,27 @@ def test_the_output_has_these_keys_and_shapes(kind, bidirectional, layers):
     assert set(output) == KEYS
     for name in ("loss", "forward_loss", "batch_weight"):
         assert output[name].shape == () and output[name].is_floating_point()
-    assert output["lm_embeddings"].shape == (B, T, width) and model.contextualizer.output_size == width
+    assert (
+        output["lm_embeddings"].shape == (B, T, width) and model.contextualizer.output_size == width
+    )
     assert output["noncontextual_token_embeddings"].shape == (B, T, H)
     assert torch.equal(output["noncontextual_token_embeddings"], model.embedder(ids))
     if bidirectional:
         same(output["loss"], (output["forward_loss"] + output["backward_loss"]) / 2, 1e-12)
     else:
-        assert output["backward_loss"] is None and torch.equal(output["loss"], output["forward_loss"])
+        assert output["backward_loss"] is None and torch.equal(
+            output["loss"], output["forward_loss"]
+        )
     every = model(ids, mask, all_layers=True)
-    assert set(every) == KEYS and isinstance(every["lm_embeddings"], list) and len(every["lm_embeddings"]) == layers
+    assert (
+        set(every) == KEYS
+        and isinstance(every["lm_embeddings"], list)
+        and len(every["lm_embeddings"]) == layers
+    )
     assert all(layer.shape == (B, T, width) for layer in every["lm_embeddings"])
-    assert torch.equal(every["lm_embeddings"][-1], output["lm_embeddings"]) and torch.equal(every["loss"], output["loss"])
+    assert torch.equal(every["lm_embeddings"][-1], output["lm_embeddings"]) and torch.equal(
+        every["loss"], output["loss"]
+    )
     assert model.num_layers() == layers + 1
 
 
@@ -511,7 +618,11 @@ class MeanSoFar(nn.Module):
 def test_a_contextualizer_of_the_readers_own_needs_only_three_attributes():
     model, (ids, mask) = randomised(LanguageModel(V, nn.Embedding(V, H), MeanSoFar())), batch()
     output = model(ids, mask)
-    assert output["backward_loss"] is None and output["batch_weight"] == mask[:, 1:].sum() and model.num_layers() == 2
+    assert (
+        output["backward_loss"] is None
+        and output["batch_weight"] == mask[:, 1:].sum()
+        and model.num_layers() == 2
+    )
     same(output["lm_embeddings"][0, 2], model.embedder(ids[0, :3]).mean(0))
 
 
@@ -528,7 +639,9 @@ def test_dropout_acts_before_the_softmax_only(kind, bidirectional):
     noisy = [model(ids, mask) for _ in range(5)]
     for output in noisy:
         same(output["lm_embeddings"], quiet["lm_embeddings"], 1e-12)
-        same(output["noncontextual_token_embeddings"], quiet["noncontextual_token_embeddings"], 1e-12)
+        same(
+            output["noncontextual_token_embeddings"], quiet["noncontextual_token_embeddings"], 1e-12
+        )
     assert len({output["loss"].item() for output in noisy} | {quiet["loss"].item()}) == 6
 
 
@@ -548,7 +661,9 @@ def test_dropout_within_the_contextualizer_acts_in_training_only(kind):
     model.train()
     noisy = [model(ids, mask, all_layers=True)["lm_embeddings"] for _ in range(2)]
     assert not torch.allclose(noisy[0][-1], noisy[1][-1])
-    if kind == "lstm":  # between layers: what the first one reads and what the last one gives is whole
+    if (
+        kind == "lstm"
+    ):  # between layers: what the first one reads and what the last one gives is whole
         assert torch.equal(noisy[0][0], noisy[1][0]) and (noisy[0][-1][mask] != 0).all()
 
 
@@ -561,7 +676,9 @@ def test_delete_softmax_frees_it_and_leaves_the_vectors(kind, num_samples):
     model, (ids, mask) = build(kind, num_samples=num_samples), batch()
     before, count = model.embed(ids, mask)["lm_embeddings"], len(list(model.parameters()))
     model.delete_softmax()
-    assert len(list(model.parameters())) == count - 2 and not [name for name in model.state_dict() if "softmax" in name]
+    assert len(list(model.parameters())) == count - 2 and not [
+        name for name in model.state_dict() if "softmax" in name
+    ]
     assert torch.equal(model.embed(ids, mask)["lm_embeddings"], before)
     assert torch.equal(copy.deepcopy(model).train().embed(ids, mask)["lm_embeddings"], before)
     with pytest.raises(RuntimeError, match="delete_softmax"):
@@ -579,7 +696,10 @@ def test_the_perplexity_weighs_tokens_not_batches(bidirectional):
     nats = count = 0
     for lengths in ([5, 4, 5], [2], [1], [3, 1]):
         output = model(*padded(rows(lengths, seed=len(lengths)), "right"))
-        nats, count = nats + output["loss"].item() * sum(n - 1 for n in lengths), count + sum(n - 1 for n in lengths)
+        nats, count = (
+            nats + output["loss"].item() * sum(n - 1 for n in lengths),
+            count + sum(n - 1 for n in lengths),
+        )
     expected = math.exp(nats / count)
     assert model.get_metrics()["perplexity"] == pytest.approx(expected, rel=1e-9)
     assert model.get_metrics(reset=True)["perplexity"] == pytest.approx(expected, rel=1e-9)
@@ -588,9 +708,13 @@ def test_the_perplexity_weighs_tokens_not_batches(bidirectional):
     assert model.get_metrics()["perplexity"] == pytest.approx(output["loss"].exp().item())
 
 
-@pytest.mark.parametrize("scale, perplexity", [(700.0, math.exp(700)), (800.0, math.inf), (1e30, math.inf)])
+@pytest.mark.parametrize(
+    "scale, perplexity", [(700.0, math.exp(700)), (800.0, math.inf), (1e30, math.inf)]
+)
 def test_a_perplexity_too_large_for_a_float_is_inf(scale, perplexity):
-    model = LanguageModel(2, nn.Embedding(2, 2), LSTMContextualizer(2, 2, 1, bidirectional=False)).double()
+    model = LanguageModel(
+        2, nn.Embedding(2, 2), LSTMContextualizer(2, 2, 1, bidirectional=False)
+    ).double()
     for parameter in model.parameters():
         nn.init.zeros_(parameter)
     with torch.no_grad():
@@ -606,7 +730,9 @@ def test_a_perplexity_too_large_for_a_float_is_inf(scale, perplexity):
 @each_kind
 def test_directions_that_differ_are_an_error_with_both(kind, inner, outer):
     with pytest.raises(ValueError, match=f"bidirectional={inner}.* {outer}"):
-        LanguageModel(V, nn.Embedding(V, H), contextualizer(kind, bidirectional=inner), bidirectional=outer)
+        LanguageModel(
+            V, nn.Embedding(V, H), contextualizer(kind, bidirectional=inner), bidirectional=outer
+        )
 
 
 def test_a_bidirectional_contextualizer_of_odd_width_is_an_error():
@@ -620,14 +746,19 @@ def test_a_bidirectional_contextualizer_of_odd_width_is_an_error():
 @pytest.mark.parametrize("size", [0, -1, 2.0, True, None, "2"])
 def test_a_bad_size_of_the_lstm_is_an_error_with_its_name(name, size):
     with pytest.raises(ValueError, match=f"{name}={size!r}"):
-        LSTMContextualizer(**{"input_size": 2, "hidden_size": 2, "num_layers": 1} | {name: size}, bidirectional=True)
+        LSTMContextualizer(
+            **{"input_size": 2, "hidden_size": 2, "num_layers": 1} | {name: size},
+            bidirectional=True,
+        )
 
 
 @pytest.mark.parametrize("name", ["hidden_size", "num_layers", "num_heads"])
 @pytest.mark.parametrize("size", [0, -1, 2.0, True, None, "2"])
 def test_a_bad_size_of_the_transformer_is_an_error_with_its_name(name, size):
     with pytest.raises(ValueError, match=f"{name}={size!r}"):
-        TransformerContextualizer(**{"hidden_size": 2, "num_layers": 1, "num_heads": 1} | {name: size}, bidirectional=True)
+        TransformerContextualizer(
+            **{"hidden_size": 2, "num_layers": 1, "num_heads": 1} | {name: size}, bidirectional=True
+        )
 
 
 def test_heads_that_do_not_divide_the_width_are_an_error():
@@ -686,7 +817,9 @@ def test_what_belongs_to_the_sampled_softmax_needs_samples(option):
 def test_wrong_inputs_are_refused_with_what_is_wrong(call, ids, mask, words):
     model = build()
     with pytest.raises(ValueError) as error:
-        getattr(model, call)(torch.tensor(ids, dtype=torch.long), None if mask is None else torch.tensor(mask))
+        getattr(model, call)(
+            torch.tensor(ids, dtype=torch.long), None if mask is None else torch.tensor(mask)
+        )
     assert [word for word in words if word not in str(error.value)] == [], str(error.value)
     assert model.get_metrics() == {"perplexity": 0.0}
 
@@ -744,7 +877,10 @@ def mixture(embedder, model, ids, mask):
     """Number by number over layers, from the language model's own outputs."""
     output = model.embed(ids, mask, all_layers=True)
     copies = 2 if model.bidirectional else 1
-    layers = [torch.cat([output["noncontextual_token_embeddings"]] * copies, -1), *output["lm_embeddings"]]
+    layers = [
+        torch.cat([output["noncontextual_token_embeddings"]] * copies, -1),
+        *output["lm_embeddings"],
+    ]
     weights = [math.exp(s) for s in embedder.scalars.tolist()]
     total = sum(weight / sum(weights) * layer for weight, layer in zip(weights, layers))
     return embedder.gamma.item() * total * mask[..., None]
@@ -788,15 +924,21 @@ def test_the_embedder_finds_padding_as_the_language_model_does(pad):
 
 @each_kind
 @pytest.mark.parametrize("trainable", [False, True])
-def test_gradients_reach_the_scalars_and_the_language_model_only_if_it_is_trainable(kind, trainable):
+def test_gradients_reach_the_scalars_and_the_language_model_only_if_it_is_trainable(
+    kind, trainable
+):
     model, (ids, mask) = build(kind), batch()
     embedder = LanguageModelEmbedder(model, trainable=trainable).train()
     embedder(ids, mask).square().sum().backward()
     assert (embedder.scalars.grad != 0).all() and embedder.gamma.grad != 0
     inner = [*model.embedder.parameters(), *model.contextualizer.parameters()]
-    assert all((p.grad is not None and (p.grad != 0).any()) if trainable else p.grad is None for p in inner)
+    assert all(
+        (p.grad is not None and (p.grad != 0).any()) if trainable else p.grad is None for p in inner
+    )
     made = []
-    model.contextualizer.register_forward_hook(lambda module, inputs, output: made.append(output[-1].requires_grad))
+    model.contextualizer.register_forward_hook(
+        lambda module, inputs, output: made.append(output[-1].requires_grad)
+    )
     embedder(ids, mask)
     with torch.no_grad():
         assert not embedder(ids, mask).requires_grad
@@ -820,7 +962,11 @@ def test_a_frozen_language_model_stays_in_evaluation_mode(trainable):
 def test_the_embedder_is_of_the_language_models_type(dtype):
     model, (ids, mask) = build().to(dtype), batch()
     embedder = LanguageModelEmbedder(model)
-    assert {parameter.dtype for parameter in embedder.parameters()} == {embedder(ids, mask).dtype} == {dtype}
+    assert (
+        {parameter.dtype for parameter in embedder.parameters()}
+        == {embedder(ids, mask).dtype}
+        == {dtype}
+    )
 
 
 def test_the_embedders_own_dropout_acts_in_training_only():
@@ -831,9 +977,19 @@ def test_the_embedders_own_dropout_acts_in_training_only():
 
 @pytest.mark.parametrize(
     "width, hidden, bidirectional",
-    [(6, 4, True), (6, 4, False), (4, 6, True), (4, 6, False), (4, 12, False), (8, 4, True), (4, 8, False)],
+    [
+        (6, 4, True),
+        (6, 4, False),
+        (4, 6, True),
+        (4, 6, False),
+        (4, 12, False),
+        (8, 4, True),
+        (4, 8, False),
+    ],
 )
-def test_a_direction_of_another_width_than_the_embedder_is_an_error_with_both_numbers(width, hidden, bidirectional):
+def test_a_direction_of_another_width_than_the_embedder_is_an_error_with_both_numbers(
+    width, hidden, bidirectional
+):
     # The last two have layers that could be stacked: one direction as wide as two copies, two as wide as one.
     model = build(bidirectional=bidirectional, sizes={"width": width, "hidden": hidden})
     with pytest.raises(ValueError, match=rf"{width} wide .* {model.contextualizer.output_size}"):
@@ -858,7 +1014,9 @@ def test_it_is_an_embedder_for_the_masked_language_model(kind, bidirectional, tr
     masked = MaskedLanguageModel(embedder, MaskedLMHead(embedder.output_size, V)).double().eval()
     same(masked(ids, mask)["logits"], masked.head(embedder(ids, mask)), 1e-12)
     same(masked(ids, mask.long())["logits"], masked(ids)["logits"], 1e-12)
-    labels = ids.masked_fill(torch.arange(ids.numel()).view_as(ids) % 3 > 0, IGNORE).masked_fill(~mask, IGNORE)
+    labels = ids.masked_fill(torch.arange(ids.numel()).view_as(ids) % 3 > 0, IGNORE).masked_fill(
+        ~mask, IGNORE
+    )
     loss = masked(ids, mask, labels=labels)["loss"]
     loss.backward()
     assert loss.isfinite() and (embedder.scalars.grad != 0).all()
@@ -874,7 +1032,11 @@ def test_training_a_model_on_a_frozen_embedder_leaves_the_language_model_to_the_
 
     def collate(examples):
         ids, mask = padded(examples, "right")
-        return {"input_ids": ids, "attention_mask": mask.long(), "labels": ids.masked_fill(~mask, IGNORE)}
+        return {
+            "input_ids": ids,
+            "attention_mask": mask.long(),
+            "labels": ids.masked_fill(~mask, IGNORE),
+        }
 
     train(masked, DATA, collate, settings(steps=5, weight_decay=0.1))
     assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())
@@ -897,7 +1059,9 @@ def test_a_state_dictionary_a_copy_and_a_pickle_give_the_same_model(kind, num_sa
     loaded.load_state_dict(torch.load(file, weights_only=True))
     for other in (loaded, copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
         output = other(ids, mask)
-        assert torch.equal(output["loss"], expected["loss"]) and torch.equal(output["lm_embeddings"], expected["lm_embeddings"])
+        assert torch.equal(output["loss"], expected["loss"]) and torch.equal(
+            output["lm_embeddings"], expected["lm_embeddings"]
+        )
 
 
 @each_kind
@@ -912,7 +1076,10 @@ def test_a_pickled_embedder_is_the_same_and_still_frozen(kind):
 @each_way
 def test_double_is_double_throughout(kind, bidirectional):
     inner = contextualizer(kind, bidirectional=bidirectional)
-    model, (ids, mask) = LanguageModel(V, nn.Embedding(V, H), inner, bidirectional=bidirectional), batch()
+    model, (ids, mask) = (
+        LanguageModel(V, nn.Embedding(V, H), inner, bidirectional=bidirectional),
+        batch(),
+    )
     for dtype in (torch.float32, torch.float64):
         output = model.to(dtype)(ids, mask)
         tensors = [output[name] for name in KEYS - {"mask", "backward_loss"}]
@@ -933,7 +1100,11 @@ def test_bf16_autocast_is_finite_and_near(kind, bidirectional, side):
         model.train()(ids, mask)["loss"].backward()
     assert output["loss"].dtype == torch.float32
     torch.testing.assert_close(output["loss"], expected["loss"], rtol=0.1, atol=0.05)
-    assert (output["lm_embeddings"][~mask] == 0).all() and mixed.isfinite().all() and (mixed[~mask] == 0).all()
+    assert (
+        (output["lm_embeddings"][~mask] == 0).all()
+        and mixed.isfinite().all()
+        and (mixed[~mask] == 0).all()
+    )
     assert all(p.grad.isfinite().all() for p in model.parameters())
 
 
@@ -943,12 +1114,17 @@ def test_a_model_in_half_precision_gives_a_finite_float32_loss(kind, dtype):
     model, (ids, mask) = build(kind).to(dtype), batch("left")
     output = model(ids, mask)
     assert output["loss"].dtype == torch.float32 and output["loss"].isfinite()
-    assert output["lm_embeddings"].dtype == dtype and LanguageModelEmbedder(model)(ids, mask).dtype == dtype
+    assert (
+        output["lm_embeddings"].dtype == dtype
+        and LanguageModelEmbedder(model)(ids, mask).dtype == dtype
+    )
 
 
 # ------------------------------------------------------------------------------------ training
 
-DATA = [[1 + (start + step) % (V - 1) for step in range(3 + start % 5)] for start in range(40)]  # each word has one successor
+DATA = [
+    [1 + (start + step) % (V - 1) for step in range(3 + start % 5)] for start in range(40)
+]  # each word has one successor
 
 
 def collate_words(examples):
@@ -957,7 +1133,9 @@ def collate_words(examples):
 
 
 def settings(**options):
-    return TrainingConfig(**{"batch_size": 8, "learning_rate": 1e-2, "precision": "fp32", "device": "cpu"} | options)
+    return TrainingConfig(
+        **{"batch_size": 8, "learning_rate": 1e-2, "precision": "fp32", "device": "cpu"} | options
+    )
 
 
 def fresh(kind="lstm", **options):
@@ -972,7 +1150,9 @@ def test_it_learns_from_batches_without_labels(kind, options):
     model = fresh(kind, **options)
     held = HeldOut(DATA, collate_words)
     before = held(model)["held_out_loss"]
-    history = train(model, DATA, collate_words, settings(steps=60, learning_rate=5e-2), evaluate=held)
+    history = train(
+        model, DATA, collate_words, settings(steps=60, learning_rate=5e-2), evaluate=held
+    )
     assert history.tokens > 0 and history.rows[-1]["held_out_loss"] < before / 2
     if not options:
         assert history.rows[-1]["loss"] < history.rows[0]["loss"] / 1.5
@@ -990,7 +1170,10 @@ def test_a_resumed_run_goes_on_to_the_bit(kind, options, tmp_path):
     go(7, tmp_path)
     resumed, later = go(12, tmp_path, resume=True)
     assert (history.step, history.tokens) == (later.step, later.tokens)
-    assert all(torch.equal(tensor, resumed.state_dict()[name]) for name, tensor in whole.state_dict().items())
+    assert all(
+        torch.equal(tensor, resumed.state_dict()[name])
+        for name, tensor in whole.state_dict().items()
+    )
 
 
 def test_a_held_out_loss_is_the_mean_over_all_pairs_and_leaves_the_mode_alone():
@@ -998,7 +1181,10 @@ def test_a_held_out_loss_is_the_mean_over_all_pairs_and_leaves_the_mode_alone():
     held = HeldOut(DATA, collate_words, batch_size=7)
     whole = model.eval()(*padded(DATA, "right"))
     assert held.count == whole["batch_weight"]
-    assert held(model.train()) == {"held_out_loss": pytest.approx(whole["loss"].item(), rel=1e-5)} and model.training
+    assert (
+        held(model.train()) == {"held_out_loss": pytest.approx(whole["loss"].item(), rel=1e-5)}
+        and model.training
+    )
 
 
 def test_bf16_training_stays_finite():

@@ -23,7 +23,12 @@ each_direction = pytest.mark.parametrize("direction", DIRECTIONS)
 
 def forbidden(direction="forward", length=T):
     """Where a language model must not look: [output, input]."""
-    return torch.tensor([[(s > t) if direction == "forward" else (s < t) for s in range(length)] for t in range(length)])
+    return torch.tensor(
+        [
+            [(s > t) if direction == "forward" else (s < t) for s in range(length)]
+            for t in range(length)
+        ]
+    )
 
 
 def pairs(*some, length=T):
@@ -71,7 +76,9 @@ class Fourier(nn.Module):
     def forward(self, inputs):
         length = inputs.shape[1]
         kernel = torch.fft.rfft(self.kernel[:length], 2 * length, dim=0)
-        return torch.fft.irfft(torch.fft.rfft(inputs, 2 * length, dim=1) * kernel, 2 * length, dim=1)[:, :length]
+        return torch.fft.irfft(
+            torch.fft.rfft(inputs, 2 * length, dim=1) * kernel, 2 * length, dim=1
+        )[:, :length]
 
 
 class Attention(nn.Module):
@@ -83,11 +90,16 @@ class Attention(nn.Module):
         self.query, self.key, self.value = (nn.Linear(E, E) for _ in range(3))
 
     def attend(self, inputs, mask):
-        scores = self.query(inputs) @ self.key(inputs).mT + self.low * (~mask(inputs.shape[1])).to(inputs)
+        scores = self.query(inputs) @ self.key(inputs).mT + self.low * (~mask(inputs.shape[1])).to(
+            inputs
+        )
         return scores.softmax(-1) @ self.value(inputs)
 
     def forward(self, inputs):
-        halves = [self.attend(inputs, mask) for mask in ([self.mask, self.turned] if self.bidirectional else [self.mask])]
+        halves = [
+            self.attend(inputs, mask)
+            for mask in ([self.mask, self.turned] if self.bidirectional else [self.mask])
+        ]
         return torch.cat(halves, -1)
 
 
@@ -110,20 +122,28 @@ HONEST = {
     "lstm": lambda: LSTMContextualizer(E, 4, 1, bidirectional=False),
     "lstm, three layers": lambda: LSTMContextualizer(E, 3, 3, bidirectional=False, dropout=0.3),
     "lstm, both": lambda: LSTMContextualizer(E, 4, 2, bidirectional=True),
-    "lstm, both, three layers": lambda: LSTMContextualizer(E, 5, 3, bidirectional=True, dropout=0.5),
+    "lstm, both, three layers": lambda: LSTMContextualizer(
+        E, 5, 3, bidirectional=True, dropout=0.5
+    ),
     "transformer": lambda: TransformerContextualizer(E, 1, 2, bidirectional=False),
     "transformer, both": lambda: TransformerContextualizer(E, 2, 3, bidirectional=True),
-    "transformer, both, no dropout": lambda: TransformerContextualizer(E, 3, 1, bidirectional=True, dropout=0.0),
+    "transformer, both, no dropout": lambda: TransformerContextualizer(
+        E, 3, 1, bidirectional=True, dropout=0.0
+    ),
     "torch's lstm of one layer": lambda: nn.LSTM(E, 4, bidirectional=True, batch_first=True),
     "torch's gru of one direction": lambda: nn.GRU(E, 4, 3, batch_first=True, dropout=0.2),
     "causal convolution": lambda: Convolution(3, 2),
     "dilated convolutions": lambda: nn.Sequential(Convolution(2, 1), nn.GELU(), Convolution(4, 3)),
     "attention with a mask of -1e4": lambda: Attention(until()),
     "attention in both directions": lambda: Attention(until(), turned=from_()),
-    "strictly causal attention": lambda: Attention(lambda length: until(-1)(length) | torch.eye(length).bool()),
+    "strictly causal attention": lambda: Attention(
+        lambda length: until(-1)(length) | torch.eye(length).bool()
+    ),
     "fourier": lambda: Fourier(torch.randn(64, E)),
     "identity": nn.Identity,
-    "position-wise": lambda: nn.Sequential(nn.Linear(E, 9), nn.LayerNorm(9), nn.Dropout(0.5), nn.GELU(), nn.Linear(9, E)),
+    "position-wise": lambda: nn.Sequential(
+        nn.Linear(E, 9), nn.LayerNorm(9), nn.Dropout(0.5), nn.GELU(), nn.Linear(9, E)
+    ),
     "running mean": lambda: Apply(lambda x: x.cumsum(1) / torch.arange(1, x.shape[1] + 1)[:, None]),
     "running maximum": lambda: Apply(lambda x: x.cummax(1).values),
     "nothing seen": lambda: Apply(torch.zeros_like),
@@ -160,10 +180,14 @@ def test_the_rounding_of_a_fourier_transform_is_no_leak(length, first):
         assert not find_leaks(Fourier(kernel), E, direction="forward", length=length).any()
 
 
-@pytest.mark.parametrize("function", [lambda x: x.mul_(2), lambda x: x.add_(1), lambda x: x.relu_(), lambda x: x.tanh_()])
+@pytest.mark.parametrize(
+    "function", [lambda x: x.mul_(2), lambda x: x.add_(1), lambda x: x.relu_(), lambda x: x.tanh_()]
+)
 def test_an_honest_module_may_change_its_input_in_place(function):
     assert not find_leaks(Apply(function), E, direction="forward").any()
-    assert torch.equal(find_leaks(Apply(lambda x: function(x) + peek(x)), E, direction="forward"), NEXT)
+    assert torch.equal(
+        find_leaks(Apply(lambda x: function(x) + peek(x)), E, direction="forward"), NEXT
+    )
 
 
 class Counting(nn.Module):
@@ -214,7 +238,9 @@ def test_dependencies_of_simple_modules_are_exact():
     assert torch.equal(dependencies(nn.Identity(), E, direction="forward"), torch.eye(T).bool())
     assert not dependencies(Apply(torch.zeros_like), E, direction="forward").any()
     near = torch.ones(T, T).bool().tril(1).triu(-1)
-    assert torch.equal(dependencies(seeded(lambda: Convolution(3, 1)), E, direction="forward"), near)
+    assert torch.equal(
+        dependencies(seeded(lambda: Convolution(3, 1)), E, direction="forward"), near
+    )
     flipped = dependencies(Apply(lambda x: x.flip(1)), E, direction="backward", length=5)
     assert torch.equal(flipped, torch.eye(5).flip(1).bool())
 
@@ -233,8 +259,12 @@ class Stacked(nn.Module):
         self.output_size = 2 * hidden
 
     def forward(self, embeddings, mask):
-        packed = nn.utils.rnn.pack_padded_sequence(embeddings, mask.sum(1), batch_first=True, enforce_sorted=False)
-        return nn.utils.rnn.pad_packed_sequence(self.lstm(packed)[0], batch_first=True, total_length=mask.shape[1])[0]
+        packed = nn.utils.rnn.pack_padded_sequence(
+            embeddings, mask.sum(1), batch_first=True, enforce_sorted=False
+        )
+        return nn.utils.rnn.pad_packed_sequence(
+            self.lstm(packed)[0], batch_first=True, total_length=mask.shape[1]
+        )[0]
 
 
 class Swapped(LSTMContextualizer):
@@ -378,11 +408,15 @@ def test_a_cheat_of_the_backward_half_is_found_and_named(make, expected):
     assert not find_leaks(module, E, direction="forward").any()
     output, seen = expected.nonzero()[0].tolist()
     where = f"backward output at position {output}, .*token at position {output - 1}, .*input at position {seen} "
-    with pytest.raises(AssertionError, match=f"{type(module).__name__} leaks.*{where}.*from its own"):
+    with pytest.raises(
+        AssertionError, match=f"{type(module).__name__} leaks.*{where}.*from its own"
+    ):
         assert_no_leaks(module, E)
 
 
-@pytest.mark.parametrize("make", [Stacked, lambda: Swapped(E, 4, 1, bidirectional=True)], ids=["stacked", "swapped"])
+@pytest.mark.parametrize(
+    "make", [Stacked, lambda: Swapped(E, 4, 1, bidirectional=True)], ids=["stacked", "swapped"]
+)
 def test_both_halves_of_a_cheat_see_all(make):
     module = seeded(make)
     for direction in DIRECTIONS:
@@ -398,7 +432,9 @@ class WithWeights(nn.Module):
     """Returns (states, weights) as attention often does; the weights are causal, the states are not."""
 
     def forward(self, inputs):
-        weights = (inputs @ inputs.mT).masked_fill(~until()(inputs.shape[1]), -torch.inf).softmax(-1)
+        weights = (
+            (inputs @ inputs.mT).masked_fill(~until()(inputs.shape[1]), -torch.inf).softmax(-1)
+        )
         return weights @ inputs + peek(inputs), weights
 
 
@@ -411,15 +447,25 @@ def test_what_a_module_returns_besides_its_states_is_not_taken_for_them():
 @pytest.mark.parametrize("output, seen, length", [(3, 37, 40), (0, 29, 30)])
 def test_a_pair_far_apart_is_found_if_the_inputs_are_long_enough(output, seen, length):
     module = Apply(one_pair(output, seen))
-    assert torch.equal(find_leaks(module, E, direction="forward", length=length), pairs((output, seen), length=length))
-    with pytest.raises(AssertionError, match=f"output at position {output}.*input at position {seen} "):
+    assert torch.equal(
+        find_leaks(module, E, direction="forward", length=length),
+        pairs((output, seen), length=length),
+    )
+    with pytest.raises(
+        AssertionError, match=f"output at position {output}.*input at position {seen} "
+    ):
         assert_no_leaks(module, E, length=length)
 
 
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("share", [1.0, 1e-11])
 def test_a_leak_that_some_inputs_close_is_open_for_another(seed, share):
-    leaks = find_leaks(Apply(lambda x: x + share * peek(x) * (peek(x)[..., :1] > 0)), E, direction="forward", seed=seed)
+    leaks = find_leaks(
+        Apply(lambda x: x + share * peek(x) * (peek(x)[..., :1] > 0)),
+        E,
+        direction="forward",
+        seed=seed,
+    )
     assert leaks.sum() > 4 and not (leaks & ~NEXT).any()
 
 
@@ -454,7 +500,10 @@ def test_the_tested_module_is_left_as_it_was(dtype):
     for parameter in module.inner.forward_stack.parameters():
         parameter.requires_grad_(False)
     module.norm.weight.grad = torch.full_like(module.norm.weight, 7.0)
-    before, tensors = copy.deepcopy(module), {name: id(t) for name, t in module.state_dict(keep_vars=True).items()}
+    before, tensors = (
+        copy.deepcopy(module),
+        {name: id(t) for name, t in module.state_dict(keep_vars=True).items()},
+    )
     states = torch.get_rng_state(), random.getstate(), np.random.get_state()[1].tolist()
     with pytest.raises(AssertionError):  # the batch norm tells
         assert_no_leaks(module, E)
@@ -464,10 +513,16 @@ def test_the_tested_module_is_left_as_it_was(dtype):
     assert [m.training for m in module.modules()] == [m.training for m in before.modules()]
     assert {name: id(t) for name, t in module.state_dict(keep_vars=True).items()} == tensors
     assert torch.equal(module.unsaved, before.unsaved)
-    for (name, one), (_, other) in zip(module.state_dict().items(), before.state_dict().items(), strict=True):
-        assert torch.equal(one, other) and one.dtype == other.dtype and one.device == other.device, name
+    for (name, one), (_, other) in zip(
+        module.state_dict().items(), before.state_dict().items(), strict=True
+    ):
+        assert (
+            torch.equal(one, other) and one.dtype == other.dtype and one.device == other.device
+        ), name
     for (name, one), other in zip(module.named_parameters(), before.parameters(), strict=True):
-        assert one.requires_grad == other.requires_grad and (one.grad is None) == (name != "norm.weight")
+        assert one.requires_grad == other.requires_grad and (one.grad is None) == (
+            name != "norm.weight"
+        )
     assert torch.equal(module.norm.weight.grad, torch.full_like(module.norm.weight, 7.0))
 
 
@@ -510,14 +565,18 @@ def test_a_module_on_a_device_without_float64_is_moved_first():
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
 def test_modules_of_any_precision_are_tested_alike(dtype):
-    assert not find_leaks(seeded(HONEST["transformer, both"]).to(dtype), E, direction="backward").any()
+    assert not find_leaks(
+        seeded(HONEST["transformer, both"]).to(dtype), E, direction="backward"
+    ).any()
     assert torch.equal(find_leaks(seeded(Stacked).to(dtype), E, direction="forward"), ALL)
 
 
 @pytest.mark.parametrize("context", [torch.no_grad, torch.inference_mode, torch.enable_grad])
 def test_the_answer_does_not_depend_on_the_callers_gradient_mode(context):
     honest, cheat = seeded(HONEST["transformer"]), seeded(lambda: Attention(until(1)))
-    tiny = nn.Sequential(nn.Linear(E, E), Apply(lambda x: x + 1e-11 * peek(x)))  # only a gradient shows it
+    tiny = nn.Sequential(
+        nn.Linear(E, E), Apply(lambda x: x + 1e-11 * peek(x))
+    )  # only a gradient shows it
     with context():
         assert not find_leaks(honest, E, direction="forward").any()
         assert torch.equal(find_leaks(cheat, E, direction="forward"), NEXT)
@@ -530,7 +589,12 @@ def test_the_answer_is_the_same_each_time_and_the_inputs_are_the_seeds():
     torch.rand(5)
     assert torch.equal(find_leaks(module, E, direction="forward", seed=3), first)
     rare = Apply(lambda x: x + (peek(x)[..., :1] > 1.5))
-    assert len({str(find_leaks(rare, E, direction="forward", seed=seed).tolist()) for seed in range(5)}) > 1
+    assert (
+        len(
+            {str(find_leaks(rare, E, direction="forward", seed=seed).tolist()) for seed in range(5)}
+        )
+        > 1
+    )
 
 
 # ------------------------------------------------------------------------------------ errors
@@ -702,7 +766,9 @@ def test_a_reader_that_peeks_falls_below_the_floor_and_is_flagged(letters, train
 
 @each_direction
 @pytest.mark.parametrize("name", ["lstm", "transformer"])
-def test_an_honest_reader_comes_near_the_floor_and_is_not_flagged(letters, trained, direction, name):
+def test_an_honest_reader_comes_near_the_floor_and_is_not_flagged(
+    letters, trained, direction, name
+):
     held_out, found = trained
     floor, loss = letters.floor(held_out, objective=direction), found[name][direction]
     assert floor.nats - 0.01 < loss < floor.nats + 0.15
@@ -713,7 +779,9 @@ def test_an_honest_reader_comes_near_the_floor_and_is_not_flagged(letters, train
 def test_the_author_herself_is_not_flagged(letters, direction):
     documents = letters.sample(200, seed=3)
     floor = letters.floor(documents, objective=direction)
-    loss = -sum(letters.log_prob(words) for words in documents) / sum(len(words) + 1 for words in documents)
+    loss = -sum(letters.log_prob(words) for words in documents) / sum(
+        len(words) + 1 for words in documents
+    )
     assert loss == pytest.approx(floor.nats, rel=1e-12)
     assert_above_floor(loss, floor, chance=0.999)
 
@@ -722,7 +790,10 @@ def log_ratios(letters, tmp_path, documents):
     """For each of several honest models, log(its probability / the author's) of each document."""
     truth = torch.tensor([letters.log_prob(words) for words in documents], dtype=torch.float64)
     grammars = [grammar_of(text, tmp_path) for text in OTHERS]
-    others = torch.tensor([[grammar.log_prob(words) for words in documents] for grammar in grammars], dtype=torch.float64)
+    others = torch.tensor(
+        [[grammar.log_prob(words) for words in documents] for grammar in grammars],
+        dtype=torch.float64,
+    )
     mixed = torch.logsumexp(torch.stack([others[0], others[2], truth]), 0) - math.log(3)
     return torch.cat([others, mixed[None]]) - truth
 
@@ -740,17 +811,25 @@ def test_the_likelihood_ratio_of_an_honest_model_has_mean_1_at_most(letters, tmp
 
 def test_over_every_document_the_ratios_mean_is_what_the_model_gives_to_them(letters, tmp_path):
     # Exactly: the sum of p · q/p is q's share of what the author can say.
-    documents = [list(words) for words in sorted({tuple(words) for words in letters.sample(100_000, seed=5)})]
+    documents = [
+        list(words) for words in sorted({tuple(words) for words in letters.sample(100_000, seed=5)})
+    ]
     assert len(documents) > 1000
-    truth = torch.tensor([letters.log_prob(words) for words in documents], dtype=torch.float64).exp()
+    truth = torch.tensor(
+        [letters.log_prob(words) for words in documents], dtype=torch.float64
+    ).exp()
     assert 0.998 < truth.sum() <= 1 + 1e-9
     for logs in log_ratios(letters, tmp_path, documents):
         assert 0.5 < (truth * logs.exp()).sum() <= 1 + 1e-9
 
 
 @each_direction
-@pytest.mark.parametrize("name, honest", [("lstm", True), ("transformer", True), ("stacked", False)])
-def test_a_trained_readers_ratio_has_mean_1_if_it_is_honest_and_far_more_if_not(letters, trained, direction, name, honest):
+@pytest.mark.parametrize(
+    "name, honest", [("lstm", True), ("transformer", True), ("stacked", False)]
+)
+def test_a_trained_readers_ratio_has_mean_1_if_it_is_honest_and_far_more_if_not(
+    letters, trained, direction, name, honest
+):
     documents = letters.sample(2000, seed=6)
     ids, mask = as_batch(letters, documents)
     model = trained[1][name]["model"]
@@ -759,7 +838,11 @@ def test_a_trained_readers_ratio_has_mean_1_if_it_is_honest_and_far_more_if_not(
         logs = (half @ model.softmax.weight.T + model.softmax.bias).double().log_softmax(-1)
     scored, targets = (slice(None, -1), slice(1, None))[:: 1 if direction == "forward" else -1]
     labels = ids[:, targets].masked_fill(~(mask[:, 1:] & mask[:, :-1]), IGNORE)
-    nats = nn.functional.cross_entropy(logs[:, scored].mT, labels, reduction="none", ignore_index=IGNORE).sum(1)
-    ratios = (-nats - torch.tensor([letters.log_prob(words) for words in documents], dtype=torch.float64)).exp()
+    nats = nn.functional.cross_entropy(
+        logs[:, scored].mT, labels, reduction="none", ignore_index=IGNORE
+    ).sum(1)
+    ratios = (
+        -nats - torch.tensor([letters.log_prob(words) for words in documents], dtype=torch.float64)
+    ).exp()
     error = ratios.std() / len(ratios) ** 0.5
     assert (ratios.mean() < 1 + 4 * error and error < 0.1) if honest else ratios.mean() > 10

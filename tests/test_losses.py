@@ -37,7 +37,13 @@ def test_a_model_that_knows_nothing_scores_ln_v():
 @pytest.mark.parametrize("dtype, tolerance", [(torch.float32, 1e-6), (torch.float64, 1e-12)])
 def test_it_is_the_loss_of_bert_for_masked_lm(dtype, tolerance):
     torch.manual_seed(0)
-    sizes = {"vocab_size": 60, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+    sizes = {
+        "vocab_size": 60,
+        "hidden_size": 16,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "intermediate_size": 32,
+    }
     config = BertConfig(**sizes, initializer_range=0.5)
     model = BertForMaskedLM(config).to(dtype).eval()
     ids = torch.randint(60, (4, 12))
@@ -47,7 +53,9 @@ def test_it_is_the_loss_of_bert_for_masked_lm(dtype, tolerance):
     assert loss.dtype == dtype
     torch.testing.assert_close(loss, output.loss, rtol=tolerance, atol=tolerance)
     theirs = torch.autograd.grad(output.loss, model.cls.predictions.bias, retain_graph=True)[0]
-    torch.testing.assert_close(torch.autograd.grad(loss, model.cls.predictions.bias)[0], theirs, rtol=1e-5, atol=tolerance)
+    torch.testing.assert_close(
+        torch.autograd.grad(loss, model.cls.predictions.bias)[0], theirs, rtol=1e-5, atol=tolerance
+    )
 
 
 @settings(deadline=None, max_examples=60)
@@ -55,16 +63,24 @@ def test_it_is_the_loss_of_bert_for_masked_lm(dtype, tolerance):
     rows=st.integers(1, 5), length=st.integers(1, 9), vocab_size=st.integers(1, 20), seed=st.integers(0, 2**31),
     scale=st.floats(0, 100),
 )  # fmt: skip
-def test_it_is_the_mean_of_the_labelled_positions_and_blind_to_the_others(rows, length, vocab_size, seed, scale):
+def test_it_is_the_mean_of_the_labelled_positions_and_blind_to_the_others(
+    rows, length, vocab_size, seed, scale
+):
     logits, labels = problem((rows, length), vocab_size, torch.float64, seed)
     logits = logits * scale
-    nll = [-row.log_softmax(0)[label] for row, label in zip(logits.flatten(0, 1), labels.flatten()) if label != IGNORE]
+    nll = [
+        -row.log_softmax(0)[label]
+        for row, label in zip(logits.flatten(0, 1), labels.flatten())
+        if label != IGNORE
+    ]
     expected = torch.stack(nll).mean() if nll else torch.tensor(0.0, dtype=torch.float64)
     loss = masked_cross_entropy(logits, labels)
     torch.testing.assert_close(loss, expected)
     elsewhere = torch.where(labels[..., None] == IGNORE, torch.full_like(logits, math.nan), logits)
     assert masked_cross_entropy(elsewhere, labels) == loss
-    assert masked_cross_entropy(logits.flatten(0, 1), labels.flatten()) == loss  # (N, V) as well as (B, T, V)
+    assert (
+        masked_cross_entropy(logits.flatten(0, 1), labels.flatten()) == loss
+    )  # (N, V) as well as (B, T, V)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
@@ -86,7 +102,9 @@ def test_labels_may_be_int32_and_the_logits_need_not_be_contiguous():
     logits, labels = problem()
     expected = masked_cross_entropy(logits, labels)
     assert masked_cross_entropy(logits, labels.int()) == expected
-    assert masked_cross_entropy(logits.transpose(0, 1), labels.transpose(0, 1)).item() == pytest.approx(expected.item())
+    assert masked_cross_entropy(
+        logits.transpose(0, 1), labels.transpose(0, 1)
+    ).item() == pytest.approx(expected.item())
 
 
 # ------------------------------------------------------------------------------------ gradients
@@ -112,7 +130,9 @@ def test_with_no_label_at_all_the_loss_is_0_and_so_is_its_gradient(shape, fill):
 
 def test_gradients_are_right():
     logits, labels = problem(dtype=torch.float64)
-    assert torch.autograd.gradcheck(lambda x: masked_cross_entropy(x, labels), logits.requires_grad_())
+    assert torch.autograd.gradcheck(
+        lambda x: masked_cross_entropy(x, labels), logits.requires_grad_()
+    )
 
 
 # ------------------------------------------------------------------------------------ errors
@@ -120,7 +140,14 @@ def test_gradients_are_right():
 
 @pytest.mark.parametrize(
     "logits, labels",
-    [((2, 3, 5), (2, 4)), ((2, 3, 5), (6,)), ((6, 5), (2, 3)), ((2, 3, 5), (2, 3, 5)), ((2, 3, 5), (1, 3)), ((5,), (5,))],
+    [
+        ((2, 3, 5), (2, 4)),
+        ((2, 3, 5), (6,)),
+        ((6, 5), (2, 3)),
+        ((2, 3, 5), (2, 3, 5)),
+        ((2, 3, 5), (1, 3)),
+        ((5,), (5,)),
+    ],
 )
 def test_shapes_that_do_not_belong_together_are_refused(logits, labels):
     with pytest.raises(ValueError) as error:
@@ -134,7 +161,9 @@ def test_a_label_that_the_logits_cannot_name_is_refused_by_value(wrong):
         masked_cross_entropy(torch.zeros(1, 4, 5), torch.tensor([[0, wrong, IGNORE, 4]]))
 
 
-@pytest.mark.parametrize("labels", [torch.tensor([True, False]), torch.tensor([1.7, 0.0])], ids=["mask", "float"])
+@pytest.mark.parametrize(
+    "labels", [torch.tensor([True, False]), torch.tensor([1.7, 0.0])], ids=["mask", "float"]
+)
 def test_labels_that_are_no_ids_are_refused(labels):
     with pytest.raises(ValueError, match=str(labels.dtype)):
         masked_cross_entropy(torch.zeros(2, 5), labels)

@@ -17,7 +17,12 @@ from mlm_lib.wordpiece import WordPieceTokenizer
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 PAD, MASK, V, H = 0, 4, 22, 12
-TOKENIZER = WordPieceTokenizer({t: i for i, t in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghijklmnopq"])})
+TOKENIZER = WordPieceTokenizer(
+    {
+        t: i
+        for i, t in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghijklmnopq"])
+    }
+)
 
 
 class Lstm(nn.Module):
@@ -29,8 +34,12 @@ class Lstm(nn.Module):
 
     def forward(self, vectors, mask):
         assert mask.dtype == torch.bool and mask.shape == vectors.shape[:2]
-        packed = nn.utils.rnn.pack_padded_sequence(vectors, mask.sum(1), batch_first=True, enforce_sorted=False)
-        return nn.utils.rnn.pad_packed_sequence(self.lstm(packed)[0], batch_first=True, total_length=mask.shape[1])[0]
+        packed = nn.utils.rnn.pack_padded_sequence(
+            vectors, mask.sum(1), batch_first=True, enforce_sorted=False
+        )
+        return nn.utils.rnn.pad_packed_sequence(
+            self.lstm(packed)[0], batch_first=True, total_length=mask.shape[1]
+        )[0]
 
 
 class Mixer(nn.Module):
@@ -42,8 +51,14 @@ class Mixer(nn.Module):
 
     def forward(self, input_ids, attention_mask=None):
         vectors = self.table(input_ids)
-        weights = torch.ones_like(vectors) if attention_mask is None else attention_mask[..., None].to(vectors.dtype)
-        return torch.tanh(vectors + (weights * vectors).sum(1, keepdim=True) / weights.sum(1, keepdim=True))
+        weights = (
+            torch.ones_like(vectors)
+            if attention_mask is None
+            else attention_mask[..., None].to(vectors.dtype)
+        )
+        return torch.tanh(
+            vectors + (weights * vectors).sum(1, keepdim=True) / weights.sum(1, keepdim=True)
+        )
 
 
 def build(kind="bert", *, dtype=torch.float64, **options):
@@ -53,7 +68,9 @@ def build(kind="bert", *, dtype=torch.float64, **options):
         config = EncoderConfig(V, H, 2, 3, 20, max_length=16, dropout=0.0, initializer_range=0.3)
         encoder = BertEncoder(config)
         head = MaskedLMHead(H, token_embedding=encoder.embeddings.word)
-        model = MaskedLanguageModel(encoder, head, Lstm() if kind == "bert+lstm" else None, **options)
+        model = MaskedLanguageModel(
+            encoder, head, Lstm() if kind == "bert+lstm" else None, **options
+        )
     elif kind == "custom":
         model = MaskedLanguageModel(Mixer(), MaskedLMHead(H, V), **options)
     else:
@@ -87,7 +104,11 @@ def blanks_of(labels):
 def gradients(model, loss):
     model.zero_grad()
     loss.backward()
-    return {name: parameter.grad.clone() for name, parameter in model.named_parameters() if parameter.grad is not None}
+    return {
+        name: parameter.grad.clone()
+        for name, parameter in model.named_parameters()
+        if parameter.grad is not None
+    }
 
 
 def same(one, other, tolerance=1e-12):
@@ -103,7 +124,9 @@ def test_the_parts_are_called_one_after_the_other(kind):
     ids, mask, _ = batch()
     takes_mask = kind not in ("embedding", "lstm")
     vectors = model.embedder(ids, mask) if takes_mask else model.embedder(ids)
-    contextual = vectors if model.contextualizer is None else model.contextualizer(vectors, mask.bool())
+    contextual = (
+        vectors if model.contextualizer is None else model.contextualizer(vectors, mask.bool())
+    )
     output = model(ids, mask)
     assert set(output) == {"logits"}
     assert output["logits"].shape == (4, 9, V)
@@ -116,7 +139,9 @@ def test_the_mask_reaches_whatever_reads_it(kind):
     ids, mask, _ = batch()
     other = torch.where(mask == 1, ids, 9)
     same(model(ids, mask)["logits"][mask == 1], model(other, mask)["logits"][mask == 1])
-    assert not torch.allclose(model(ids)["logits"][mask == 1], model(ids, mask)["logits"][mask == 1])
+    assert not torch.allclose(
+        model(ids)["logits"][mask == 1], model(ids, mask)["logits"][mask == 1]
+    )
 
 
 def test_segment_types_reach_the_encoder():
@@ -125,10 +150,14 @@ def test_segment_types_reach_the_encoder():
     types = (torch.arange(9) > 4).long().expand(4, -1)
     same(model(ids, mask, types)["logits"], model.head(model.embedder(ids, mask, types)))
     assert not torch.allclose(model(ids, mask, types)["logits"], model(ids, mask)["logits"])
-    assert not torch.allclose(model(ids, mask, types, labels=labels)["loss"], model(ids, mask, labels=labels)["loss"])
+    assert not torch.allclose(
+        model(ids, mask, types, labels=labels)["loss"], model(ids, mask, labels=labels)["loss"]
+    )
 
 
-@pytest.mark.parametrize("kind, name", [("embedding", "Embedding"), ("lstm", "Embedding"), ("custom", "Mixer")])
+@pytest.mark.parametrize(
+    "kind, name", [("embedding", "Embedding"), ("lstm", "Embedding"), ("custom", "Mixer")]
+)
 def test_segment_types_for_an_embedder_that_takes_none_are_refused_by_its_name(kind, name):
     ids, mask, labels = batch()
     for call in ({}, {"labels": labels}, {"mask_positions": torch.zeros(4, 1, dtype=torch.long)}):
@@ -149,7 +178,9 @@ def test_from_config_ties_the_head_to_the_word_embeddings_and_takes_the_activati
     assert model.head.activation is torch.nn.functional.relu
     assert model.head.norm.eps == 1e-3
     loss = model.eval()(torch.arange(V)[None, :9], labels=torch.arange(V)[None, :9])["loss"]
-    assert loss.item() == pytest.approx(math.log(V), abs=0.2)  # small initial weights know nothing yet
+    assert loss.item() == pytest.approx(
+        math.log(V), abs=0.2
+    )  # small initial weights know nothing yet
 
 
 # ------------------------------------------------------------------------------------ three forms, one loss
@@ -183,7 +214,9 @@ def test_the_logits_of_each_form_are_those_of_the_full_form(kind):
     by_labels = model(ids, mask, labels=labels)
     assert set(by_labels) == {"loss", "logits"}
     same(by_labels["logits"], full[labels != IGNORE])  # (N, V), row-major
-    positions = torch.tensor([[8, 0, 3], [2, 2, 1], [6, 5, 4], [0, 1, 2]])  # in any order, twice the same
+    positions = torch.tensor(
+        [[8, 0, 3], [2, 2, 1], [6, 5, 4], [0, 1, 2]]
+    )  # in any order, twice the same
     output = model(ids, mask, mask_positions=positions)
     assert set(output) == {"logits", "probabilities", "top_indices", "blanks"}
     same(output["logits"], full[torch.arange(4)[:, None], positions])
@@ -206,7 +239,10 @@ def test_positions_and_targets_may_be_integers_of_any_width(dtype):
 def test_a_padded_blank_and_an_ignored_target_change_neither_loss_nor_gradient(kind, how):
     model = build(kind)
     ids, mask, _ = batch()
-    positions, targets = torch.tensor([[1, 2], [3, 0], [5, 6], [4, 1]]), torch.tensor([[5, 6], [7, 8], [9, 10], [11, 12]])
+    positions, targets = (
+        torch.tensor([[1, 2], [3, 0], [5, 6], [4, 1]]),
+        torch.tensor([[5, 6], [7, 8], [9, 10], [11, 12]]),
+    )
     kept = model(ids[1:], mask[1:], mask_positions=positions[1:], target_ids=targets[1:])["loss"]
     # The whole first row asks for nothing, and neither does a third blank in each of the others.
     positions = torch.cat([positions, torch.full((4, 1), 8)], 1)
@@ -230,7 +266,9 @@ def test_a_blank_is_padded_where_its_position_is_negative_or_its_token_is_paddin
     model = build()
     ids, mask, _ = batch()
     positions = torch.tensor([[0, 8, -1], [8, 7, 0], [-100, 6, 7], [5, 6, 7]])
-    expected = torch.tensor([[True, True, False], [False, True, True], [False, True, False], [True, False, False]])
+    expected = torch.tensor(
+        [[True, True, False], [False, True, True], [False, True, False], [True, False, False]]
+    )
     for form in (mask, mask.bool()):
         assert torch.equal(model(ids, form, mask_positions=positions)["blanks"], expected)
     assert torch.equal(model(ids, mask_positions=positions)["blanks"], positions >= 0)
@@ -244,7 +282,11 @@ def test_where_nothing_is_asked_the_loss_is_0_with_a_gradient_path(kind, how):
     if how == "labels":
         call = {"labels": torch.full_like(labels, IGNORE)}
     else:
-        positions = {"no blanks": torch.zeros(4, 0), "negative": torch.full((4, 2), -1), "on padding": torch.full((4, 2), 8)}
+        positions = {
+            "no blanks": torch.zeros(4, 0),
+            "negative": torch.full((4, 2), -1),
+            "on padding": torch.full((4, 2), 8),
+        }
         positions = positions.get(how, torch.ones(4, 2)).long()
         targets = torch.full_like(positions, IGNORE if how == "ignored" else 5)
         mask[:, 8] = 0
@@ -286,7 +328,9 @@ def test_in_half_precision_the_probabilities_are_computed_in_float32(dtype):
     model = build(dtype=dtype)
     output = model(*batch()[:2], mask_positions=torch.ones(4, 1, dtype=torch.long))
     assert output["logits"].dtype == dtype
-    same(output["probabilities"], output["logits"].detach().float().softmax(-1).topk(5).values, 1e-6)
+    same(
+        output["probabilities"], output["logits"].detach().float().softmax(-1).topk(5).values, 1e-6
+    )
     assert not output["probabilities"].requires_grad
 
 
@@ -302,13 +346,19 @@ def test_in_double_precision_the_probabilities_are_double_too():
 def test_decode_turns_candidates_into_words_for_any_number_of_blanks(tokenizer):
     model = build(top_k=3)
     ids, mask, _ = batch()
-    positions = torch.tensor([[1, 2, 8], [3, -1, -1], [-1, -1, -1], [0, 8, 5]])  # three, one, none, and one on padding
+    positions = torch.tensor(
+        [[1, 2, 8], [3, -1, -1], [-1, -1, -1], [0, 8, 5]]
+    )  # three, one, none, and one on padding
     output = model(ids, mask, mask_positions=positions)
     decoded = model.decode(output, tokenizer)
     tokens = list(TOKENIZER.vocab)
-    for row, blanks in enumerate([(True, True, True), (True, False, False), (False, False, False), (True, False, True)]):
+    for row, blanks in enumerate(
+        [(True, True, True), (True, False, False), (False, False, False), (True, False, True)]
+    ):
         for slot, real in enumerate(blanks):
-            expected = [tokens[i] for i in output["top_indices"][row, slot].tolist()] if real else []
+            expected = (
+                [tokens[i] for i in output["top_indices"][row, slot].tolist()] if real else []
+            )
             assert decoded["words"][row][slot] == expected
     assert all(decoded[name] is output[name] for name in output)
     assert "words" not in output
@@ -324,7 +374,9 @@ def test_decode_of_no_blanks_is_an_empty_list_for_each_row(tokenizer):
 def test_candidates_beyond_the_tokenizers_vocabulary_decode_alike_with_both_tokenizers():
     # A model may have more rows than its tokenizer has tokens: vocabularies are often rounded up to a multiple of 8.
     model = build(top_k=V)
-    few = WordPieceTokenizer({token: index for token, index in TOKENIZER.vocab.items() if index < V - 3})
+    few = WordPieceTokenizer(
+        {token: index for token, index in TOKENIZER.vocab.items() if index < V - 3}
+    )
     output = model(*batch()[:2], mask_positions=torch.ones(4, 1, dtype=torch.long))
     assert model.decode(output, few)["words"] == model.decode(output, few.to_hf())["words"]
 
@@ -343,14 +395,26 @@ def test_decode_of_an_output_without_candidates_says_how_to_get_some(call):
     "call, message",
     [
         ({"labels": (4, 9), "mask_positions": (4, 2)}, "labels and mask_positions"),
-        ({"labels": (4, 9), "mask_positions": (4, 2), "target_ids": (4, 2)}, "labels and mask_positions"),
+        (
+            {"labels": (4, 9), "mask_positions": (4, 2), "target_ids": (4, 2)},
+            "labels and mask_positions",
+        ),
         ({"labels": (4, 9), "target_ids": (4, 2)}, "give one of them"),
         ({"target_ids": (4, 2)}, "target_ids without mask_positions"),
         ({"labels": (4, 8)}, r"labels \(4, 8\) and input_ids \(4, 9\)"),
         ({"labels": (36,)}, r"labels \(36,\) and input_ids \(4, 9\)"),
-        ({"mask_positions": (4, 2), "target_ids": (4, 3)}, r"mask_positions \(4, 2\) and target_ids \(4, 3\)"),
-        ({"mask_positions": (4, 2), "target_ids": (4, 1)}, r"mask_positions \(4, 2\) and target_ids \(4, 1\)"),
-        ({"mask_positions": (4, 2), "target_ids": (8,)}, r"mask_positions \(4, 2\) and target_ids \(8,\)"),
+        (
+            {"mask_positions": (4, 2), "target_ids": (4, 3)},
+            r"mask_positions \(4, 2\) and target_ids \(4, 3\)",
+        ),
+        (
+            {"mask_positions": (4, 2), "target_ids": (4, 1)},
+            r"mask_positions \(4, 2\) and target_ids \(4, 1\)",
+        ),
+        (
+            {"mask_positions": (4, 2), "target_ids": (8,)},
+            r"mask_positions \(4, 2\) and target_ids \(8,\)",
+        ),
         ({"mask_positions": (3, 2)}, r"\(3, 2\); 4 rows of hidden states need \(4, M\)"),
         ({"mask_positions": (4,)}, r"\(4,\); 4 rows of hidden states need \(4, M\)"),
     ],
@@ -359,7 +423,9 @@ def test_decode_of_an_output_without_candidates_says_how_to_get_some(call):
 def test_arguments_that_do_not_belong_together_are_refused(kind, call, message):
     ids, mask, _ = batch()
     with pytest.raises(ValueError, match=message):
-        build(kind)(ids, mask, **{name: torch.ones(shape, dtype=torch.long) for name, shape in call.items()})
+        build(kind)(
+            ids, mask, **{name: torch.ones(shape, dtype=torch.long) for name, shape in call.items()}
+        )
 
 
 @each_kind
@@ -367,29 +433,40 @@ def test_arguments_that_do_not_belong_together_are_refused(kind, call, message):
 def test_a_position_beyond_the_row_is_named(kind, wrong):
     ids, mask, _ = batch()
     positions = torch.tensor([[0, 1], [2, -1], [3, wrong], [4, 5]])
-    with pytest.raises(IndexError, match=rf"names \[{wrong}\], first at \[2, 1\]; positions here run from 0 to 8"):
+    with pytest.raises(
+        IndexError, match=rf"names \[{wrong}\], first at \[2, 1\]; positions here run from 0 to 8"
+    ):
         build(kind)(ids, mask, mask_positions=positions)
 
 
 @each_kind
-@pytest.mark.parametrize("positions", [torch.ones(4, 9).bool(), torch.ones(4, 2)], ids=["bool", "float"])
+@pytest.mark.parametrize(
+    "positions", [torch.ones(4, 9).bool(), torch.ones(4, 2)], ids=["bool", "float"]
+)
 def test_positions_that_are_no_integers_are_refused(kind, positions):
     with pytest.raises(ValueError, match=str(positions.dtype)):
         build(kind)(*batch()[:2], mask_positions=positions)
 
 
 @pytest.mark.parametrize("kind", ["bert", "embedding"])
-@pytest.mark.parametrize("call", [{"labels": (9,)}, {"mask_positions": (2,)}], ids=["labels", "positions"])
+@pytest.mark.parametrize(
+    "call", [{"labels": (9,)}, {"mask_positions": (2,)}], ids=["labels", "positions"]
+)
 def test_one_row_that_is_no_batch_is_refused_by_its_shape(kind, call):
     with pytest.raises(ValueError, match=r"\(9,"):
-        build(kind)(batch()[0][0], **{name: torch.ones(shape, dtype=torch.long) for name, shape in call.items()})
+        build(kind)(
+            batch()[0][0],
+            **{name: torch.ones(shape, dtype=torch.long) for name, shape in call.items()},
+        )
 
 
 @pytest.mark.parametrize("kind", ["bert", "embedding"])
 @pytest.mark.parametrize("shape", [(4, 8), (9,), (1, 9)])
 def test_a_mask_of_another_shape_is_refused(kind, shape):
     with pytest.raises(ValueError, match="attention_mask"):
-        build(kind)(batch()[0], torch.ones(shape, dtype=torch.long), mask_positions=torch.full((4, 1), 8))
+        build(kind)(
+            batch()[0], torch.ones(shape, dtype=torch.long), mask_positions=torch.full((4, 1), 8)
+        )
 
 
 @pytest.mark.parametrize("wrong", [V, 1000, -1])
@@ -400,7 +477,12 @@ def test_a_label_or_target_that_the_model_cannot_name_is_refused_by_value(wrong)
     with pytest.raises(ValueError, match=f"label {wrong} "):
         model(ids, mask, labels=labels)
     with pytest.raises(ValueError, match=f"label {wrong} "):
-        model(ids, mask, mask_positions=torch.zeros(4, 1, dtype=torch.long), target_ids=torch.full((4, 1), wrong))
+        model(
+            ids,
+            mask,
+            mask_positions=torch.zeros(4, 1, dtype=torch.long),
+            target_ids=torch.full((4, 1), wrong),
+        )
 
 
 @pytest.mark.parametrize("activation", ["softmax", "log_softmax", torch.sigmoid])
@@ -416,7 +498,7 @@ def test_a_head_with_an_output_activation_is_refused(activation):
     ids=str,
 )
 def test_an_option_without_a_meaning_is_refused_by_name_and_value(option):
-    (name, value), = option.items()
+    ((name, value),) = option.items()
     with pytest.raises(ValueError, match=f"{name}={value!r}"):
         build(**option)
 
@@ -437,8 +519,13 @@ def test_dropout_falls_on_the_contextual_states_alone_and_only_in_training(kind)
         model(ids, mask, **call)
         dropped = seen[-1] == 0
         assert 0.2 < dropped.double().mean() < 0.8
-        gathered = dropped.dim() == 2  # the encoder leaves out the other positions before the head could
-        same(seen[-1], torch.where(dropped, 0.0, 2 * (states[labels != IGNORE] if gathered else states)))
+        gathered = (
+            dropped.dim() == 2
+        )  # the encoder leaves out the other positions before the head could
+        same(
+            seen[-1],
+            torch.where(dropped, 0.0, 2 * (states[labels != IGNORE] if gathered else states)),
+        )
 
 
 def test_dropout_of_0_changes_nothing_in_training():
@@ -450,10 +537,17 @@ def test_dropout_of_0_changes_nothing_in_training():
 @pytest.mark.parametrize("kind", ["bert", "bert+lstm", "embedding", "lstm"])
 def test_the_tied_matrix_is_one_parameter_and_stays_one(kind):
     def matrix(model):
-        return (model.embedder.embeddings.word if kind.startswith("bert") else model.embedder).weight
+        return (
+            model.embedder.embeddings.word if kind.startswith("bert") else model.embedder
+        ).weight
 
     model = build(kind, dtype=torch.float32)
-    for copied in (model, copy.deepcopy(model), copy.deepcopy(model).to(torch.float64), copy.deepcopy(model).double().float()):
+    for copied in (
+        model,
+        copy.deepcopy(model),
+        copy.deepcopy(model).to(torch.float64),
+        copy.deepcopy(model).double().float(),
+    ):
         assert copied.head.weight is matrix(copied)
         parameters = list(copied.parameters())
         assert sum(parameter is matrix(copied) for parameter in parameters) == 1
@@ -488,7 +582,9 @@ def test_a_step_of_training_lowers_the_loss_and_moves_every_parameter(kind):
     loss.backward()
     torch.optim.Adam(model.parameters(), lr=1e-4).step()
     assert model(ids, mask, labels=labels)["loss"] < loss
-    assert not [name for name, tensor in model.state_dict().items() if torch.equal(tensor, before[name])]
+    assert not [
+        name for name, tensor in model.state_dict().items() if torch.equal(tensor, before[name])
+    ]
 
 
 @pytest.mark.parametrize("kind", ["bert", "lstm"])
@@ -498,7 +594,9 @@ def test_a_tiny_batch_is_learned_by_heart(kind):
     positions, targets = blanks_of(labels)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
     for step in range(100):
-        call = {"labels": labels} if step % 2 else {"mask_positions": positions, "target_ids": targets}
+        call = (
+            {"labels": labels} if step % 2 else {"mask_positions": positions, "target_ids": targets}
+        )
         loss = model(ids, mask, **call)["loss"]
         optimizer.zero_grad()
         loss.backward()

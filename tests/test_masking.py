@@ -13,8 +13,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch.utils.data import DataLoader
 from tokenizers import Tokenizer, models
+from torch.utils.data import DataLoader
 from transformers import DataCollatorForLanguageModeling, PreTrainedTokenizerFast
 
 from mlm_lib.losses import masked_cross_entropy
@@ -32,10 +32,19 @@ from mlm_lib.wordpiece import WordPieceTokenizer
 
 PAD, UNK, CLS, SEP, MASK = range(5)
 # 5..49 are words, 50..79 continue them (##), 80..99 are words again.
-VOCAB = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"{'##' if 50 <= i < 80 else ''}w{i}" for i in range(5, 100))]
+VOCAB = [
+    "[PAD]",
+    "[UNK]",
+    "[CLS]",
+    "[SEP]",
+    "[MASK]",
+    *(f"{'##' if 50 <= i < 80 else ''}w{i}" for i in range(5, 100)),
+]
 TOKENIZER = WordPieceTokenizer({token: index for index, token in enumerate(VOCAB)})
 HF_TOKENIZER = TOKENIZER.to_hf()
-REPLACEMENTS = torch.arange(50, 100)  # the batches below hold no such id, so a replaced token cannot look like a kept one
+REPLACEMENTS = torch.arange(
+    50, 100
+)  # the batches below hold no such id, so a replaced token cannot look like a kept one
 
 exact = settings(deadline=None, max_examples=60)
 
@@ -58,7 +67,11 @@ def words_of(ids, special, seed=1):
 
 def mask(ids, special=None, seed=0, **options):
     special = torch.zeros_like(ids, dtype=torch.bool) if special is None else special
-    options = {"mask_token_id": MASK, "random_token_ids": REPLACEMENTS, "special_tokens_mask": special} | options
+    options = {
+        "mask_token_id": MASK,
+        "random_token_ids": REPLACEMENTS,
+        "special_tokens_mask": special,
+    } | options
     return mask_tokens(ids, generator=torch.Generator().manual_seed(seed), **options)
 
 
@@ -99,10 +112,16 @@ def test_with_both_shares_0_the_chosen_tokens_are_kept_and_still_labelled():
 
 def test_no_replacements_are_needed_when_random_share_is_0():
     ids, special = batch()
-    assert (mask(ids, special, rate=1, mask_share=1, random_share=0, random_token_ids=[])[0][~special] == MASK).all()
+    assert (
+        mask(ids, special, rate=1, mask_share=1, random_share=0, random_token_ids=[])[0][~special]
+        == MASK
+    ).all()
 
 
-@pytest.mark.parametrize("shares", [(0.7, 0.3), (0.1, 0.9), (1 / 3, 2 / 3), (0.3, 1 - 0.3), (0.9, 1 - 0.9), (0.8, 2.2 - 2)])
+@pytest.mark.parametrize(
+    "shares",
+    [(0.7, 0.3), (0.1, 0.9), (1 / 3, 2 / 3), (0.3, 1 - 0.3), (0.9, 1 - 0.9), (0.8, 2.2 - 2)],
+)
 @pytest.mark.parametrize("rate", [1.0, 0.37])
 def test_shares_that_sum_to_1_give_or_take_a_rounding_keep_no_chosen_token(shares, rate):
     ids = torch.full((500, 100), 7)
@@ -114,7 +133,9 @@ def test_shares_that_sum_to_1_give_or_take_a_rounding_keep_no_chosen_token(share
 
 
 @pytest.mark.parametrize("rate", [0.05, 0.15, 0.4, 0.8])
-def test_of_100k_tokens_the_chosen_share_is_the_rate_and_80_10_10_of_them_are_masked_replaced_kept(rate):
+def test_of_100k_tokens_the_chosen_share_is_the_rate_and_80_10_10_of_them_are_masked_replaced_kept(
+    rate,
+):
     ids = torch.randint(5, 50, (1000, 100), generator=torch.Generator().manual_seed(3))
     masked, labels = mask(ids, rate=rate, seed=4)
     chosen = labels != -100
@@ -140,7 +161,9 @@ def test_replacements_cover_the_ids_passed_evenly_and_do_not_depend_on_the_batch
 
 
 def test_replacements_may_be_scattered_ids():
-    masked, _ = mask(torch.full((20, 20), 7), rate=1, mask_share=0, random_share=1, random_token_ids=[93, 11, 60])
+    masked, _ = mask(
+        torch.full((20, 20), 7), rate=1, mask_share=0, random_share=1, random_token_ids=[93, 11, 60]
+    )
     assert set(masked.unique().tolist()) == {11, 60, 93}
 
 
@@ -151,7 +174,9 @@ def test_replacements_may_be_scattered_ids():
 @pytest.mark.parametrize("mode", ["token", "words", "spans"])
 def test_special_tokens_and_padding_are_never_chosen_and_never_changed(mode, rate):
     ids, special = batch(rows=200)
-    options = {} if mode == "token" else {"word_ids": torch.zeros_like(ids), "spans": mode == "spans"}
+    options = (
+        {} if mode == "token" else {"word_ids": torch.zeros_like(ids), "spans": mode == "spans"}
+    )
     masked, labels = mask(ids, special, rate=rate, **options)
     assert special[:, 1:-1].any(), "the batch must hold special tokens in the middle of its rows"
     assert (labels[special] == -100).all()
@@ -179,12 +204,18 @@ def test_a_row_of_special_tokens_alone_stays_as_it_is():
     rows=st.integers(1, 6), length=st.integers(1, 40), rate=st.floats(0, 1), mask_share=st.floats(0, 1),
     rest=st.floats(0, 1), seed=st.integers(0, 2**31), mode=st.sampled_from(["token", "words", "spans"]),
 )  # fmt: skip
-def test_labels_are_the_original_ids_and_only_chosen_tokens_change(rows, length, rate, mask_share, rest, seed, mode):
+def test_labels_are_the_original_ids_and_only_chosen_tokens_change(
+    rows, length, rate, mask_share, rest, seed, mode
+):
     g = torch.Generator().manual_seed(seed)
     ids = torch.randint(5, 50, (rows, length), generator=g)
     special = torch.rand(rows, length, generator=g) < 0.2
     before = ids.clone()
-    options = {} if mode == "token" else {"word_ids": words_of(ids, special, seed), "spans": mode == "spans"}
+    options = (
+        {}
+        if mode == "token"
+        else {"word_ids": words_of(ids, special, seed), "spans": mode == "spans"}
+    )
     options |= {"rate": rate, "mask_share": mask_share, "random_share": (1 - mask_share) * rest}
     masked, labels = mask(ids, special, seed, **options)
     chosen = labels != -100
@@ -237,8 +268,12 @@ def test_the_memory_layout_of_the_input_does_not_matter(make):
 def test_the_pieces_of_a_word_share_one_fate(spans):
     ids, special = batch(rows=300)
     word_ids = words_of(ids, special)
-    masked, labels = mask(ids, special, rate=0.5, mask_share=0.4, random_share=0.3, word_ids=word_ids, spans=spans)
-    fate = torch.where(masked == MASK, 1, torch.where(masked >= 50, 2, torch.where(labels != -100, 3, 0)))
+    masked, labels = mask(
+        ids, special, rate=0.5, mask_share=0.4, random_share=0.3, word_ids=word_ids, spans=spans
+    )
+    fate = torch.where(
+        masked == MASK, 1, torch.where(masked >= 50, 2, torch.where(labels != -100, 3, 0))
+    )
     assert set(fate.unique().tolist()) == {0, 1, 2, 3}
     for row in range(len(ids)):
         for word in word_ids[row].unique().tolist():
@@ -267,7 +302,9 @@ def test_no_word_straddles_a_special_token():
     labels = mask(ids, ids < 5, rate=0.5, word_ids=torch.zeros_like(ids))[1]
     left, right = labels[:, :2] != -100, labels[:, 3:] != -100
     assert torch.equal(left[:, 0], left[:, 1]) and torch.equal(right[:, 0], right[:, 1])
-    assert 0.3 < (left[:, 0] == right[:, 0]).float().mean() < 0.7, "the two sides must be drawn apart"
+    assert 0.3 < (left[:, 0] == right[:, 0]).float().mean() < 0.7, (
+        "the two sides must be drawn apart"
+    )
 
 
 @pytest.mark.parametrize("rate", [0.5, 1.0])
@@ -295,7 +332,9 @@ def test_spans_at_rate_1_choose_everything():
 def test_spans_are_spanberts_3_8_words_long_on_average():
     # So rare that hardly two meet: about 5200 runs, whose mean strays by 2.8 / sqrt(5200) = 0.04.
     word_ids = torch.arange(5000).expand(400, -1)
-    chosen = mask(torch.full(word_ids.shape, 7), rate=0.01, word_ids=word_ids, spans=True)[1] != -100
+    chosen = (
+        mask(torch.full(word_ids.shape, 7), rate=0.01, word_ids=word_ids, spans=True)[1] != -100
+    )
     begins = chosen & ~torch.nn.functional.pad(chosen, (1, 0))[:, :-1]
     assert 4800 < begins.sum() < 5700
     assert chosen.sum() / begins.sum() == pytest.approx(3.8, abs=0.2)
@@ -309,7 +348,9 @@ def test_spans_are_spanberts_3_8_words_long_on_average():
 @pytest.mark.parametrize("mode", ["token", "words", "spans"])
 def test_a_generator_repeats_itself_and_leaves_the_global_one_alone(mode):
     ids, special = batch()
-    options = {} if mode == "token" else {"word_ids": words_of(ids, special), "spans": mode == "spans"}
+    options = (
+        {} if mode == "token" else {"word_ids": words_of(ids, special), "spans": mode == "spans"}
+    )
     state = torch.get_rng_state()
     first, again, other = (mask(ids, special, seed, rate=0.5, **options) for seed in (1, 1, 2))
     assert torch.equal(torch.get_rng_state(), state)
@@ -323,7 +364,13 @@ def test_without_a_generator_the_global_seed_decides():
     for seed in (1, 1, 2):
         torch.manual_seed(seed)
         drawn.append(
-            mask_tokens(ids, mask_token_id=MASK, random_token_ids=REPLACEMENTS, special_tokens_mask=special, rate=0.5)[1]
+            mask_tokens(
+                ids,
+                mask_token_id=MASK,
+                random_token_ids=REPLACEMENTS,
+                special_tokens_mask=special,
+                rate=0.5,
+            )[1]
         )
     assert torch.equal(drawn[0], drawn[1]) and not torch.equal(drawn[0], drawn[2])
 
@@ -332,14 +379,20 @@ def test_without_a_generator_the_global_seed_decides():
 @pytest.mark.parametrize("mode", ["token", "words", "spans"])
 def test_masking_works_on_the_gpu(mode):
     ids, special = batch(rows=400)
-    options = {} if mode == "token" else {"word_ids": words_of(ids, special).cuda(), "spans": mode == "spans"}
+    options = (
+        {}
+        if mode == "token"
+        else {"word_ids": words_of(ids, special).cuda(), "spans": mode == "spans"}
+    )
     masked, labels = mask_tokens(
         ids.cuda(), mask_token_id=MASK, random_token_ids=REPLACEMENTS.cuda(), special_tokens_mask=special.cuda(),
         rate=0.5, generator=torch.Generator("cuda").manual_seed(0), **options,
     )  # fmt: skip
     assert masked.is_cuda and labels.is_cuda
     chosen = (labels != -100).cpu()
-    assert torch.equal(labels.cpu()[chosen], ids[chosen]) and torch.equal(masked.cpu()[~chosen], ids[~chosen])
+    assert torch.equal(labels.cpu()[chosen], ids[chosen]) and torch.equal(
+        masked.cpu()[~chosen], ids[~chosen]
+    )
     assert not (chosen & special).any()
     assert chosen[~special].float().mean().item() == pytest.approx(0.5, abs=0.05)
 
@@ -356,14 +409,20 @@ def test_masking_works_on_the_gpu(mode):
         ({"mask_share": -0.5}, r"mask_share is -0\.5"),
         ({"mask_share": math.nan}, "mask_share is nan"),
         ({"random_share": 1.5}, r"random_share is 1\.5"),
-        ({"mask_share": 0.8, "random_share": 0.3}, r"0\.8 and random_share 0\.3 sum to more than 1"),
+        (
+            {"mask_share": 0.8, "random_share": 0.3},
+            r"0\.8 and random_share 0\.3 sum to more than 1",
+        ),
         ({"input_ids": torch.zeros(0, 5, dtype=torch.long)}, r"\(0, 5\)"),
         ({"input_ids": torch.zeros(5, 0, dtype=torch.long)}, r"\(5, 0\)"),
         ({"input_ids": torch.tensor([7, 8, 9])}, r"\(3,\).*\(B, T\)"),
         ({"input_ids": torch.full((2, 3, 4), 7)}, r"\(2, 3, 4\)"),
         ({"input_ids": torch.full((2, 3), 7.0)}, "torch.float32"),
         ({"input_ids": torch.full((2, 3), 7, dtype=torch.uint8)}, "torch.uint8"),
-        ({"special_tokens_mask": torch.zeros(2, 4)}, r"special_tokens_mask is \(2, 4\), input_ids \(2, 3\)"),
+        (
+            {"special_tokens_mask": torch.zeros(2, 4)},
+            r"special_tokens_mask is \(2, 4\), input_ids \(2, 3\)",
+        ),
         ({"special_tokens_mask": torch.zeros(3)}, r"\(3,\)"),
         ({"word_ids": torch.zeros(2, 4)}, r"word_ids is \(2, 4\), input_ids \(2, 3\)"),
         ({"spans": True}, "word_ids"),
@@ -398,13 +457,17 @@ label_batches = st.integers(1, 8).flatmap(
 def test_every_label_format_leads_back_to_the_labels(labels, spare):
     length, most = labels.shape[1], int((labels != -100).sum(1).max())
     for max_masks in (None, most + spare):
-        assert torch.equal(positions_to_labels(*labels_to_positions(labels, max_masks), length), labels)
+        assert torch.equal(
+            positions_to_labels(*labels_to_positions(labels, max_masks), length), labels
+        )
         assert torch.equal(targets_to_labels(*labels_to_targets(labels, max_masks), length), labels)
     assert torch.equal(minus_one_to_labels(labels_to_minus_one(labels)), labels)
 
 
 def test_a_hand_worked_row_in_the_four_formats():
-    labels = torch.tensor([[-100, 0, -100, 9], [-100, -100, 5, -100]])  # id 0 is a label like any other
+    labels = torch.tensor(
+        [[-100, 0, -100, 9], [-100, -100, 5, -100]]
+    )  # id 0 is a label like any other
     positions, ids, weights = labels_to_positions(labels)
     assert positions.tolist() == [[1, 3], [2, 0]]
     assert ids.tolist() == [[0, 9], [5, 0]]
@@ -415,7 +478,10 @@ def test_a_hand_worked_row_in_the_four_formats():
 
 def test_rows_without_labels_leave_their_slots_unused():
     positions, ids, weights = labels_to_positions(torch.tensor([[-100, -100], [3, 4]]))
-    assert weights.tolist() == [[0, 0], [1, 1]] and ids[0].tolist() == positions[0].tolist() == [0, 0]
+    assert weights.tolist() == [[0, 0], [1, 1]] and ids[0].tolist() == positions[0].tolist() == [
+        0,
+        0,
+    ]
     none = labels_to_positions(torch.full((3, 4), -100))
     assert [x.shape for x in none] == [(3, 0)] * 3
     assert (positions_to_labels(*none, 4) == -100).all()
@@ -437,7 +503,9 @@ def test_positions_outside_the_row_or_named_twice_are_refused():
     with pytest.raises(ValueError, match="name position 2"):
         positions_to_labels(torch.tensor([[2, 2]]), ids, used, 4)
     unused = torch.tensor([[1.0, 0.0]])  # what an unused slot names does not matter
-    assert positions_to_labels(torch.tensor([[0, 99]]), ids, unused, 4).tolist() == [[7, -100, -100, -100]]
+    assert positions_to_labels(torch.tensor([[0, 99]]), ids, unused, 4).tolist() == [
+        [7, -100, -100, -100]
+    ]
 
 
 def test_the_four_formats_give_one_loss():
@@ -453,7 +521,9 @@ def test_the_four_formats_give_one_loss():
         masked_cross_entropy(logits, labels),
         (nll * weights).sum() / weights.sum(),
         masked_cross_entropy(at, targets),
-        flat_cross_entropy(logits.flatten(0, 1), labels_to_minus_one(labels).flatten(), ignore_index=-1),
+        flat_cross_entropy(
+            logits.flatten(0, 1), labels_to_minus_one(labels).flatten(), ignore_index=-1
+        ),
     ]
     torch.testing.assert_close(torch.stack(losses), losses[0].expand(4))
 
@@ -462,7 +532,9 @@ def test_the_four_formats_give_one_loss():
 
 TEXTS = ["w5 w6w50 w7", "w8w50w51 w9 w10 w11w55 w12 w13", "w80"]
 EXAMPLES = [TOKENIZER.encode(text) for text in TEXTS]
-TOKENIZERS = pytest.mark.parametrize("tokenizer", [TOKENIZER, HF_TOKENIZER], ids=["ours", "transformers"])
+TOKENIZERS = pytest.mark.parametrize(
+    "tokenizer", [TOKENIZER, HF_TOKENIZER], ids=["ours", "transformers"]
+)
 
 
 def long_examples(n=40, length=30, seed=0):
@@ -481,23 +553,29 @@ def original(fields):
 
 @TOKENIZERS
 @pytest.mark.parametrize("multiple", [None, 8])
-@pytest.mark.parametrize("kind", ["lists", "ids", "ids and attention", "a tokenizer's output", "all fields"])
+@pytest.mark.parametrize(
+    "kind", ["lists", "ids", "ids and attention", "a tokenizer's output", "all fields"]
+)
 def test_with_nothing_masked_the_batch_is_that_of_transformers(tokenizer, multiple, kind):
     examples = {
         "lists": EXAMPLES,
         "ids": [{"input_ids": ids} for ids in EXAMPLES],
-        "ids and attention": [{"input_ids": ids, "attention_mask": [1] * len(ids)} for ids in EXAMPLES],
+        "ids and attention": [
+            {"input_ids": ids, "attention_mask": [1] * len(ids)} for ids in EXAMPLES
+        ],
         "a tokenizer's output": [HF_TOKENIZER(text) for text in TEXTS],
         "all fields": [HF_TOKENIZER(text, return_special_tokens_mask=True) for text in TEXTS],
     }[kind]
-    theirs = DataCollatorForLanguageModeling(HF_TOKENIZER, mlm_probability=0, pad_to_multiple_of=multiple)(
-        copy.deepcopy(examples)
-    )
+    theirs = DataCollatorForLanguageModeling(
+        HF_TOKENIZER, mlm_probability=0, pad_to_multiple_of=multiple
+    )(copy.deepcopy(examples))
     ours = MaskingCollator(tokenizer, rate=0, pad_to_multiple_of=multiple)(examples)
     if kind == "lists":  # where transformers returns no attention mask
         theirs["attention_mask"] = (theirs["input_ids"] != PAD).long()
     assert ours.keys() == theirs.keys()
-    assert all(torch.equal(ours[name], theirs[name]) and ours[name].dtype == torch.long for name in ours)
+    assert all(
+        torch.equal(ours[name], theirs[name]) and ours[name].dtype == torch.long for name in ours
+    )
 
 
 def test_rates_are_those_of_transformers():
@@ -507,18 +585,26 @@ def test_rates_are_those_of_transformers():
     for fields in (ours, theirs):
         chosen = fields["labels"] != -100
         assert close(chosen[:, 1:-1].float().mean().item(), 0.15, 50_000)
-        assert close((fields["input_ids"][chosen] == MASK).float().mean().item(), 0.8, int(chosen.sum()))
+        assert close(
+            (fields["input_ids"][chosen] == MASK).float().mean().item(), 0.8, int(chosen.sum())
+        )
         kept = (fields["input_ids"][chosen] == fields["labels"][chosen]).float().mean().item()
-        assert close(kept, 0.1 + 0.1 / 100, int(chosen.sum()))  # a replacement is the token itself now and then
+        assert close(
+            kept, 0.1 + 0.1 / 100, int(chosen.sum())
+        )  # a replacement is the token itself now and then
 
 
 @pytest.mark.parametrize("strategy", ["token", "whole_word", "span"])
 @TOKENIZERS
 def test_the_collator_never_chooses_special_tokens_nor_draws_them(tokenizer, strategy):
     examples = [[CLS, 5, 50, SEP, 6, UNK, 7, 51, 52, SEP], [CLS, 8, MASK, 9, SEP, PAD, PAD]] * 200
-    fields = MaskingCollator(tokenizer, rate=1, mask_share=0, random_share=1, strategy=strategy)(examples)
+    fields = MaskingCollator(tokenizer, rate=1, mask_share=0, random_share=1, strategy=strategy)(
+        examples
+    )
     before = original(fields)
-    assert (fields["labels"][before < 5] == -100).all() and (fields["input_ids"][before < 5] < 5).all()
+    assert (fields["labels"][before < 5] == -100).all() and (
+        fields["input_ids"][before < 5] < 5
+    ).all()
     assert set(fields["input_ids"][before >= 5].tolist()) == set(range(5, 100))
 
 
@@ -526,14 +612,19 @@ def test_special_tokens_added_to_a_transformers_tokenizer_count_as_special():
     tokenizer = TOKENIZER.to_hf()
     tokenizer.add_special_tokens({"additional_special_tokens": ["[ENTITY]"]})
     added = tokenizer.convert_tokens_to_ids("[ENTITY]")
-    fields = MaskingCollator(tokenizer, rate=1, mask_share=0, random_share=1)([[CLS, 7, added, 8, SEP]] * 300)
+    fields = MaskingCollator(tokenizer, rate=1, mask_share=0, random_share=1)(
+        [[CLS, 7, added, 8, SEP]] * 300
+    )
     assert (fields["labels"][:, 2] == -100).all() and (fields["input_ids"][:, 2] == added).all()
     assert (fields["input_ids"][:, [1, 3]] != added).all()
 
 
 def test_padding_is_not_attended_to_and_not_chosen():
     fields = MaskingCollator(TOKENIZER, rate=1)(EXAMPLES)
-    padding = torch.arange(fields["input_ids"].shape[1]) >= torch.tensor([len(ids) for ids in EXAMPLES])[:, None]
+    padding = (
+        torch.arange(fields["input_ids"].shape[1])
+        >= torch.tensor([len(ids) for ids in EXAMPLES])[:, None]
+    )
     assert torch.equal(fields["attention_mask"] == 0, padding)
     assert (fields["input_ids"][padding] == PAD).all() and (fields["labels"][padding] == -100).all()
 
@@ -541,7 +632,10 @@ def test_padding_is_not_attended_to_and_not_chosen():
 def test_padded_examples_keep_their_attention_mask_and_nothing_outside_it_is_chosen():
     examples = [
         {"input_ids": [CLS, 7, 8, SEP, PAD, PAD], "attention_mask": [1, 1, 1, 1, 0, 0]},
-        {"input_ids": [CLS, 7, 8, 9, 10, SEP], "attention_mask": [1, 1, 1, 0, 0, 0]},  # hidden by hand
+        {
+            "input_ids": [CLS, 7, 8, 9, 10, SEP],
+            "attention_mask": [1, 1, 1, 0, 0, 0],
+        },  # hidden by hand
     ]
     fields = MaskingCollator(TOKENIZER, rate=1)(examples)
     assert fields["attention_mask"].tolist() == [example["attention_mask"] for example in examples]
@@ -560,7 +654,9 @@ def test_a_special_tokens_mask_blocks_more_tokens_and_never_fewer():
     assert "special_tokens_mask" not in fields
 
 
-@pytest.mark.parametrize("convert", [torch.tensor, np.array, tuple, lambda ids: torch.tensor(ids, dtype=torch.int32)])
+@pytest.mark.parametrize(
+    "convert", [torch.tensor, np.array, tuple, lambda ids: torch.tensor(ids, dtype=torch.int32)]
+)
 def test_examples_may_be_tensors_arrays_or_tuples(convert):
     expected = MaskingCollator(TOKENIZER, seed=1)(EXAMPLES)
     converted = [convert(ids) for ids in EXAMPLES]
@@ -572,13 +668,17 @@ def test_examples_may_be_tensors_arrays_or_tuples(convert):
 def test_one_tensor_of_equal_rows_is_a_batch_too_and_is_not_changed():
     rows = torch.tensor(long_examples(4))
     before = rows.clone()
-    assert same(MaskingCollator(TOKENIZER, seed=1)(rows), MaskingCollator(TOKENIZER, seed=1)(rows.tolist()))
+    assert same(
+        MaskingCollator(TOKENIZER, seed=1)(rows), MaskingCollator(TOKENIZER, seed=1)(rows.tolist())
+    )
     assert torch.equal(rows, before)
 
 
 def test_other_keys_are_left_out_so_that_the_batch_fits_a_model():
     examples = [{"input_ids": ids, "text": "…", "label": 1, "labels": ids} for ids in EXAMPLES]
-    assert same(MaskingCollator(TOKENIZER, seed=1)(examples), MaskingCollator(TOKENIZER, seed=1)(EXAMPLES))
+    assert same(
+        MaskingCollator(TOKENIZER, seed=1)(examples), MaskingCollator(TOKENIZER, seed=1)(EXAMPLES)
+    )
 
 
 def test_examples_are_not_changed():
@@ -598,7 +698,9 @@ def test_whole_words_are_found_by_their_pieces(tokenizer):
 
 
 def test_a_piece_right_after_a_special_token_is_a_word_of_its_own():
-    fields = MaskingCollator(TOKENIZER, rate=0.5, strategy="whole_word", seed=0)([[CLS, 50, 51, MASK, 52, SEP]] * 100)
+    fields = MaskingCollator(TOKENIZER, rate=0.5, strategy="whole_word", seed=0)(
+        [[CLS, 50, 51, MASK, 52, SEP]] * 100
+    )
     chosen = fields["labels"] != -100
     assert torch.equal(chosen[:, 1], chosen[:, 2]) and not torch.equal(chosen[:, 2], chosen[:, 4])
 
@@ -611,10 +713,19 @@ def test_a_piece_right_after_a_special_token_is_a_word_of_its_own():
         ([{"input_ids": []}], "example 0 has 0 input_ids"),
         ([{"ids": [7]}], "example 0 has no input_ids"),
         ([{"input_ids": [7]}, {"text": "w7"}], "example 1 has no input_ids"),
-        ([{"input_ids": [7], "attention_mask": [1]}, {"input_ids": [7]}], "example 1 has no attention_mask"),
-        ([{"input_ids": [7]}, {"input_ids": [7], "attention_mask": [1]}], "example 0 has no attention_mask"),
+        (
+            [{"input_ids": [7], "attention_mask": [1]}, {"input_ids": [7]}],
+            "example 1 has no attention_mask",
+        ),
+        (
+            [{"input_ids": [7]}, {"input_ids": [7], "attention_mask": [1]}],
+            "example 0 has no attention_mask",
+        ),
         ([{"input_ids": [7], "attention_mask": [1]}, [7]], "example 1 has no attention_mask"),
-        ([{"input_ids": [7, 8], "attention_mask": [1]}], "example 0 has 2 input_ids and 1 attention_mask"),
+        (
+            [{"input_ids": [7, 8], "attention_mask": [1]}],
+            "example 0 has 2 input_ids and 1 attention_mask",
+        ),
         (
             [  # the sums agree, the rows do not
                 {"input_ids": [7, 8], "token_type_ids": [0]},
@@ -695,7 +806,9 @@ def test_masks_are_dynamic():
 
 @pytest.mark.parametrize("strategy", ["token", "whole_word", "span"])
 def test_two_collators_with_one_seed_agree_call_by_call(strategy):
-    one, other, third = (MaskingCollator(TOKENIZER, strategy=strategy, seed=seed) for seed in (0, 0, 6))
+    one, other, third = (
+        MaskingCollator(TOKENIZER, strategy=strategy, seed=seed) for seed in (0, 0, 6)
+    )
     state = torch.get_rng_state()
     for _ in range(3):
         expected = one(LONG)
@@ -710,7 +823,9 @@ def test_the_first_epoch_does_not_depend_on_the_number_of_workers(workers):
 
 
 @quiet
-@pytest.mark.parametrize("options", [{}, {"workers": 2}, {"workers": 2, "persistent_workers": True}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{}, {"workers": 2}, {"workers": 2, "persistent_workers": True}], ids=str
+)
 def test_every_epoch_has_new_masks(options):
     batches = loader(**options)
     first, second, third = (labels_of(batches) for _ in range(3))
@@ -751,7 +866,9 @@ def test_going_on_without_workers_gives_new_masks():
     assert not any(map(torch.equal, labels_of(loader(2, collator)), labels_of(loader(0, collator))))
 
 
-@pytest.mark.parametrize("seed", [torch.Generator(), 3.0, "3"], ids=lambda seed: type(seed).__name__)
+@pytest.mark.parametrize(
+    "seed", [torch.Generator(), 3.0, "3"], ids=lambda seed: type(seed).__name__
+)
 def test_a_seed_that_is_no_whole_number_is_refused(seed):
     with pytest.raises(ValueError, match="seed is"):
         MaskingCollator(TOKENIZER, seed=seed)
@@ -763,10 +880,24 @@ def test_replacements_that_are_no_list_of_ids_are_refused(replacements):
         mask(batch()[0], random_token_ids=replacements)
 
 
-@pytest.mark.parametrize("options", [{"input_ids": [[7, 8]]}, {"special_tokens_mask": None}, {"mask_token_id": None}, {"rate": "0.15"}], ids=str)
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"input_ids": [[7, 8]]},
+        {"special_tokens_mask": None},
+        {"mask_token_id": None},
+        {"rate": "0.15"},
+    ],
+    ids=str,
+)
 def test_what_is_missing_or_of_another_kind_is_refused_by_name(options):
     ids, special = batch()
-    arguments = {"input_ids": ids, "mask_token_id": MASK, "random_token_ids": REPLACEMENTS, "special_tokens_mask": special}
+    arguments = {
+        "input_ids": ids,
+        "mask_token_id": MASK,
+        "random_token_ids": REPLACEMENTS,
+        "special_tokens_mask": special,
+    }
     with pytest.raises(ValueError, match=next(iter(options))):
         mask_tokens(**arguments | options)
 
@@ -777,8 +908,12 @@ def test_a_dict_of_columns_is_not_a_batch():
 
 
 def test_a_byte_level_vocabulary_has_no_word_pieces_though_it_may_hold_hashes():
-    tokenizer = Tokenizer(models.BPE({"<mask>": 0, "<pad>": 1, "#": 2, "##": 3, "a": 4}, [("#", "#")]))
-    wrapped = PreTrainedTokenizerFast(tokenizer_object=tokenizer, mask_token="<mask>", pad_token="<pad>")
+    tokenizer = Tokenizer(
+        models.BPE({"<mask>": 0, "<pad>": 1, "#": 2, "##": 3, "a": 4}, [("#", "#")])
+    )
+    wrapped = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, mask_token="<mask>", pad_token="<pad>"
+    )
     with pytest.raises(ValueError, match="WordPiece"):
         MaskingCollator(wrapped, strategy="whole_word")
 
@@ -792,7 +927,9 @@ def test_labels_of_one_row_need_a_batch_axis():
 @pytest.mark.parametrize("seed", [None, 5])
 def test_workers_do_not_repeat_one_anothers_masks(seed):
     collator = MaskingCollator(TOKENIZER, rate=0.3, seed=seed)
-    batches = labels_of(DataLoader([LONG[0]] * 24, batch_size=4, collate_fn=collator, num_workers=3))
+    batches = labels_of(
+        DataLoader([LONG[0]] * 24, batch_size=4, collate_fn=collator, num_workers=3)
+    )
     assert len({tuple(labels.flatten().tolist()) for labels in batches}) == 6
 
 
@@ -806,7 +943,9 @@ def test_workers_that_are_spawned_give_the_same_masks_and_new_ones_in_each_epoch
 
 
 @quiet
-@pytest.mark.parametrize("copied", [copy.deepcopy, lambda it: pickle.loads(pickle.dumps(it))], ids=["deepcopy", "pickle"])
+@pytest.mark.parametrize(
+    "copied", [copy.deepcopy, lambda it: pickle.loads(pickle.dumps(it))], ids=["deepcopy", "pickle"]
+)
 def test_a_copy_goes_on_like_the_original_also_in_workers(copied):
     collator = MaskingCollator(TOKENIZER, rate=0.3, seed=5)
     collator(LONG)

@@ -31,13 +31,17 @@ def outputs(lesson):
 
 
 def test_the_lessons_are_numbered_without_gaps():
-    assert [path.stem[:2] for path in LESSONS] == [f"{number:02d}" for number in range(len(LESSONS))]
+    assert [path.stem[:2] for path in LESSONS] == [
+        f"{number:02d}" for number in range(len(LESSONS))
+    ]
     assert len(LESSONS) >= 5
 
 
 @pytest.mark.parametrize("path", LESSONS, ids=lambda path: path.stem)
 def test_the_file_is_in_its_stored_form(path):
-    assert path.read_text(encoding="utf-8") == text(normalised(read(path))), f"run: python tests/notebook_form.py {path}"
+    assert path.read_text(encoding="utf-8") == text(normalised(read(path))), (
+        f"run: python tests/notebook_form.py {path}"
+    )
 
 
 @pytest.mark.parametrize("path", LESSONS, ids=lambda path: path.stem)
@@ -52,17 +56,25 @@ def test_every_code_cell_was_executed_in_order_and_without_an_error(lesson):
 
 
 def test_nothing_was_written_to_standard_error(lesson):
-    assert [o.text for o in outputs(lesson) if o.output_type == "stream" and o.name == "stderr"] == []
+    assert [
+        o.text for o in outputs(lesson) if o.output_type == "stream" and o.name == "stderr"
+    ] == []
 
 
 def test_outputs_name_no_path_of_a_machine(lesson):
     stored = nbformat.writes(lesson)
-    assert not re.search(r"/(?:home|root|Users|work|tmp)/|[A-Z]:\\\\|ipykernel_\d+|site-packages/", stored)
+    assert not re.search(
+        r"/(?:home|root|Users|work|tmp)/|[A-Z]:\\\\|ipykernel_\d+|site-packages/", stored
+    )
 
 
 def test_it_opens_with_a_promise_and_its_objectives(lesson):
     first, second = lesson.cells[:2]
-    assert re.match(r"# \d\d · ", first.source) and "to run" in first.source and "Needs:" in first.source
+    assert (
+        re.match(r"# \d\d · ", first.source)
+        and "to run" in first.source
+        and "Needs:" in first.source
+    )
     assert "Builds" in first.source and second.source.startswith("## Objectives")
 
 
@@ -73,30 +85,48 @@ def test_one_cell_holds_plain_parameters(lesson):
     for line in ast.parse(tagged[0].source).body:
         assert isinstance(line, ast.Assign) and len(line.targets) == 1, "only NAME = literal"
         values[line.targets[0].id] = ast.literal_eval(line.value)
-    assert values["SEED"] == 0 and values["DEVICE"] == "auto" and values["CHECKPOINT"] == "course-bert"
+    assert (
+        values["SEED"] == 0 and values["DEVICE"] == "auto" and values["CHECKPOINT"] == "course-bert"
+    )
 
 
 def test_the_reader_is_asked_to_predict_and_asserts_teach(lesson):
     assert sum("**Predict.**" in cell for cell in markdown(lesson)) >= 2
-    asserts = [node for cell in code(lesson) for node in ast.walk(ast.parse(cell.source)) if isinstance(node, ast.Assert)]
+    asserts = [
+        node
+        for cell in code(lesson)
+        for node in ast.walk(ast.parse(cell.source))
+        if isinstance(node, ast.Assert)
+    ]
     assert sum(node.msg is not None for node in asserts) >= 3
 
 
 def test_it_shows_equality_and_a_check_that_fails(lesson):
     assert any(re.search(r"^## Equal to", cell, re.M) for cell in markdown(lesson))
-    tries = [node for cell in code(lesson) for node in ast.walk(ast.parse(cell.source)) if isinstance(node, ast.Try)]
+    tries = [
+        node
+        for cell in code(lesson)
+        for node in ast.walk(ast.parse(cell.source))
+        if isinstance(node, ast.Try)
+    ]
     caught = [handler.type.id for node in tries for handler in node.handlers]
     assert "AssertionError" in caught, "break one thing and show the check failing"
 
 
 def test_every_figure_has_alternative_text_and_a_takeaway(lesson):
-    figures = [i for i, cell in enumerate(lesson.cells) if any("image/png" in o.get("data", {}) for o in cell.get("outputs", []))]
+    figures = [
+        i
+        for i, cell in enumerate(lesson.cells)
+        if any("image/png" in o.get("data", {}) for o in cell.get("outputs", []))
+    ]
     assert figures
     for i in figures:
         for output in lesson.cells[i].outputs:
             if "image/png" in output.get("data", {}):
                 assert len(output.metadata["image/png"]["alt"]) > 30
-        assert lesson.cells[i + 1].cell_type == "markdown" and lesson.cells[i + 1].source.startswith("**")
+        assert lesson.cells[i + 1].cell_type == "markdown" and lesson.cells[
+            i + 1
+        ].source.startswith("**")
 
 
 def test_it_closes_with_a_recap_references_and_the_next_lesson(lesson):
@@ -110,10 +140,19 @@ def test_cells_keep_their_size(lesson):
         assert 20 <= len(cell.split()) <= 80, f"{len(cell.split())} words: {cell[:60]}"
     lengths = [len(cell.source.splitlines()) for cell in code(lesson)]
     assert statistics.median(lengths) <= 8
-    assert max(len(c.source.splitlines()) for c in code(lesson) if not re.search(r"^class ", c.source, re.M)) <= 25
+    assert (
+        max(
+            len(c.source.splitlines())
+            for c in code(lesson)
+            if not re.search(r"^class ", c.source, re.M)
+        )
+        <= 25
+    )
 
 
 def test_the_prose_is_calm(lesson):
     for cell in markdown(lesson):
         assert "!" not in re.sub(r"`[^`]*`|\*[^*]+\*", "", cell), cell
-        assert not re.search(r"\b(simply|obviously|let's|dive in)\b|[\U0001F300-\U0001FAFF]", cell, re.I), cell
+        assert not re.search(
+            r"\b(simply|obviously|let's|dive in)\b|[\U0001F300-\U0001FAFF]", cell, re.I
+        ), cell

@@ -28,7 +28,9 @@ each_dtype = pytest.mark.parametrize("dtype", TOLERANCE, ids=["float64", "float3
 
 def draw_config(rng):
     """A random small BERT configuration."""
-    heads, width = rng.choice([(h, d) for h in (1, 2, 3, 4, 6) for d in (4, 8, 12, 16) if 16 <= h * d <= 48])
+    heads, width = rng.choice(
+        [(h, d) for h in (1, 2, 3, 4, 6) for d in (4, 8, 12, 16) if 16 <= h * d <= 48]
+    )
     vocab_size = rng.randint(20, 90)
     return BertConfig(
         vocab_size=vocab_size, hidden_size=heads * width, num_hidden_layers=rng.randint(1, 4), num_attention_heads=heads,
@@ -51,15 +53,26 @@ def draw_batch(rng, config):
         inside = torch.rand(B, T, generator=g) < 0.6
         inside[0, :3] = True
         inside[-1] &= rng.random() < 0.5  # now and then a row without any real token
-        mask = {"right": positions < lengths, "left": positions >= T - lengths, "inside": inside}[padding].long()
-        ids = ids if config.pad_token_id is None else ids.masked_fill(mask == 0, config.pad_token_id)
-    types = torch.randint(config.type_vocab_size, (B, T), generator=g) if rng.random() < 0.6 else None
+        mask = {"right": positions < lengths, "left": positions >= T - lengths, "inside": inside}[
+            padding
+        ].long()
+        ids = (
+            ids if config.pad_token_id is None else ids.masked_fill(mask == 0, config.pad_token_id)
+        )
+    types = (
+        torch.randint(config.type_vocab_size, (B, T), generator=g) if rng.random() < 0.6 else None
+    )
     filled = torch.ones(B, dtype=torch.bool) if mask is None else mask.any(1)
     # Labels fall on padding as well, where a real row has well-defined outputs, too.
     asked = (torch.rand(B, T, generator=g) < rng.choice([0.05, 0.15, 0.5, 1.0])) & filled[:, None]
     asked[0, 0] = True  # without any label transformers returns NaN
     labels = torch.randint(config.vocab_size, (B, T), generator=g).masked_fill(~asked, IGNORE)
-    return {"input_ids": ids, "attention_mask": mask, "token_type_ids": types}, labels, padding, filled
+    return (
+        {"input_ids": ids, "attention_mask": mask, "token_type_ids": types},
+        labels,
+        padding,
+        filled,
+    )
 
 
 def roughen(model):
@@ -91,7 +104,9 @@ def case(seed, dtype):
 
 def same(ours, theirs, dtype, what):
     assert ours.dtype == theirs.dtype == dtype
-    torch.testing.assert_close(ours, theirs, rtol=0, atol=TOLERANCE[dtype], msg=lambda text: f"{what}: {text}")
+    torch.testing.assert_close(
+        ours, theirs, rtol=0, atol=TOLERANCE[dtype], msg=lambda text: f"{what}: {text}"
+    )
 
 
 def in_their_names(ours, value):
@@ -105,7 +120,9 @@ def in_their_names(ours, value):
 def trained(theirs):
     """(name, parameter) of what their model trains: untied, it has a `cls.predictions.bias` that it never uses."""
     unused = set() if theirs.config.tie_word_embeddings else {"cls.predictions.bias"}
-    return [(name, parameter) for name, parameter in theirs.named_parameters() if name not in unused]
+    return [
+        (name, parameter) for name, parameter in theirs.named_parameters() if name not in unused
+    ]
 
 
 def adamw_steps(model, batch, steps=3, **settings):
@@ -149,7 +166,9 @@ def test_logits_loss_hidden_states_and_attention_maps(seed, dtype):
     same(output["logits"], expected.logits[labels != IGNORE], dtype, "logits at the labels")
     same(output["loss"], expected.loss, dtype, "loss")
     encoded = ours.embedder(**inputs, output_hidden_states=True, output_attentions=True)
-    fused = ours.embedder(**inputs, output_hidden_states=True)  # attention in one kernel, as in training
+    fused = ours.embedder(
+        **inputs, output_hidden_states=True
+    )  # attention in one kernel, as in training
     for kind, states in (("hidden", encoded.hidden_states), ("fused", fused.hidden_states)):
         assert len(states) == len(expected.hidden_states)
         for layer, pair in enumerate(zip(states, expected.hidden_states)):
@@ -186,7 +205,9 @@ def test_the_weights_after_three_steps_of_adamw(seed, dtype):
     for name, parameter in trained(theirs):
         same(after[name], parameter.detach(), dtype, name)
         if "key.bias" not in name:
-            assert (after[name] - before[name]).abs().max() > 2 * TOLERANCE[dtype], f"{name} hardly moved"
+            assert (after[name] - before[name]).abs().max() > 2 * TOLERANCE[dtype], (
+                f"{name} hardly moved"
+            )
 
 
 @pytest.mark.parametrize("seed", CASES[:8])
@@ -204,7 +225,9 @@ def test_with_torchs_eps_in_float32_only_the_bias_of_the_keys_strays_and_nothing
 # ------------------------------------------------------------------------------------ there and back
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize(
+    "dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64], ids=str
+)
 @pytest.mark.parametrize("seed", CASES[:6])
 @pytest.mark.parametrize("tied", [True, False], ids=["tied", "untied"])
 def test_there_and_back_every_bit_of_the_state_dict_and_the_configuration_stays(tied, seed, dtype):
@@ -217,7 +240,10 @@ def test_there_and_back_every_bit_of_the_state_dict_and_the_configuration_stays(
     for name in before:
         assert after[name].dtype == dtype
         assert torch.equal(after[name].view(torch.uint8), before[name].view(torch.uint8)), name
-    word, projection = back.bert.embeddings.word_embeddings.weight, back.cls.predictions.decoder.weight
+    word, projection = (
+        back.bert.embeddings.word_embeddings.weight,
+        back.cls.predictions.decoder.weight,
+    )
     assert (projection is word) == tied
     for name in (
         "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "hidden_act",
@@ -260,7 +286,9 @@ def test_a_checkpoint_that_transformers_has_trained_and_saved_loads_with_its_log
     optimizer.step()
     theirs.eval().save_pretrained(tmp_path)
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    WordPieceTokenizer({word: index for index, word in enumerate(words)}).to_hf().save_pretrained(tmp_path)
+    WordPieceTokenizer({word: index for index, word in enumerate(words)}).to_hf().save_pretrained(
+        tmp_path
+    )
     ours, _ = load_checkpoint(tmp_path)
     same(ours(ids)["logits"], theirs(ids).logits, torch.float32, "logits")
 
@@ -280,14 +308,25 @@ def test_conversion_copies(tied):
     ours = from_hf(theirs)
     back = to_hf(ours)
     models = theirs, ours, back
-    storages = [{parameter.untyped_storage().data_ptr() for parameter in model.parameters()} for model in models]
+    storages = [
+        {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
+        for model in models
+    ]
     assert not storages[0] & storages[1] and not storages[1] & storages[2]
-    assert all(parameter.requires_grad and parameter.is_leaf for model in models for parameter in model.parameters())
+    assert all(
+        parameter.requires_grad and parameter.is_leaf
+        for model in models
+        for parameter in model.parameters()
+    )
     before = copy.deepcopy(theirs.state_dict())
     with torch.no_grad():
         for parameter in ours.parameters():
             parameter.add_(1)
-    assert all(torch.equal(tensor, before[name]) for model in (theirs, back) for name, tensor in model.state_dict().items())
+    assert all(
+        torch.equal(tensor, before[name])
+        for model in (theirs, back)
+        for name, tensor in model.state_dict().items()
+    )
 
 
 @pytest.mark.parametrize("tied", [True, False], ids=["tied", "untied"])
@@ -310,7 +349,10 @@ def test_a_deep_copy_and_a_pickled_copy_convert_like_the_original(hidden_act):
     for copied in (copy.deepcopy(from_hf(theirs)), pickle.loads(pickle.dumps(from_hf(theirs)))):
         back = to_hf(copied)
         assert back.config.hidden_act == hidden_act
-        assert all(torch.equal(tensor, theirs.state_dict()[name]) for name, tensor in back.state_dict().items())
+        assert all(
+            torch.equal(tensor, theirs.state_dict()[name])
+            for name, tensor in back.state_dict().items()
+        )
 
 
 # ------------------------------------------------------------------------------------ the course's checkpoint
@@ -321,10 +363,19 @@ def test_a_deep_copy_and_a_pickled_copy_convert_like_the_original(hidden_act):
 def test_course_bert_has_the_logits_that_transformers_gives(padding_side):
     ours, tokenizer = load_checkpoint("course-bert")
     theirs = BertForMaskedLM.from_pretrained(DATA / "course-bert", dtype=torch.float32)
-    texts = ["A [MASK].", "The film was so [MASK] that I left before the end.", "It returns a new [MASK], and the old one stays."]
+    texts = [
+        "A [MASK].",
+        "The film was so [MASK] that I left before the end.",
+        "It returns a new [MASK], and the old one stays.",
+    ]
     batch = tokenizer(texts, padding=True, padding_side=padding_side, return_tensors="pt")
     assert not batch["attention_mask"].all() and not ours.training
     same(ours(**batch)["logits"], theirs(**batch).logits, torch.float32, "logits")
     blanks = batch["input_ids"] == tokenizer.mask_token_id
     output = ours(**batch, mask_positions=blanks.nonzero()[:, 1:])
-    same(output["logits"].squeeze(1), theirs(**batch).logits[blanks], torch.float32, "logits at the blanks")
+    same(
+        output["logits"].squeeze(1),
+        theirs(**batch).logits[blanks],
+        torch.float32,
+        "logits at the blanks",
+    )

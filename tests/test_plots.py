@@ -22,7 +22,11 @@ def test_show_attaches_the_alternative_text_and_closes_the_figure(monkeypatch):
     import matplotlib.pyplot as plt
 
     shown = {}
-    monkeypatch.setattr(IPython.display, "display", lambda data, raw, metadata: shown.update(data=data, metadata=metadata))
+    monkeypatch.setattr(
+        IPython.display,
+        "display",
+        lambda data, raw, metadata: shown.update(data=data, metadata=metadata),
+    )
     ax = plots.bars(["a", "b"], [0.7, 0.3], xlabel="p", reference=0.5, reference_name="chance")
     plots.show(ax, "two bars")
     assert shown["metadata"]["image/png"]["alt"] == shown["data"]["text/plain"] == "two bars"
@@ -46,19 +50,34 @@ def test_the_band_is_1_96_standard_deviations_in_percentage_points():
 def test_a_strip_draws_a_box_in_the_fates_colour_for_each_token():
     colors = {"seen": "#EDEDED", "asked": plots.OURS}
     ax = plots.token_strip(["a", "b", "c"], ["seen", "asked", "seen"], colors, per_row=2)
-    assert [matplotlib.colors.to_hex(box.get_facecolor()) for box in ax.patches] == ["#ededed", plots.OURS.lower(), "#ededed"]
+    assert [matplotlib.colors.to_hex(box.get_facecolor()) for box in ax.patches] == [
+        "#ededed",
+        plots.OURS.lower(),
+        "#ededed",
+    ]
     assert [text.get_text() for text in ax.texts] == ["a", "b", "c"]
 
 
 def test_the_colours_that_meet_in_one_figure_differ_in_grey():
-    for one, other in [(plots.OURS, plots.LIBRARY), (plots.OURS, plots.ALERT), (plots.LIBRARY, plots.CHANCE)]:
+    for one, other in [
+        (plots.OURS, plots.LIBRARY),
+        (plots.OURS, plots.ALERT),
+        (plots.LIBRARY, plots.CHANCE),
+    ]:
         assert abs(luminance(one) - luminance(other)) > 0.05
 
 
 def test_heatmaps_share_one_scale_from_0_to_1_and_mark_where_padding_begins():
     maps = [[[0.0, 0.5]], [[1.0, 0.25]]]
     ax = plots.heatmaps(
-        maps, ["a"], ["a", "[PAD]"], titles=["one", "two"], xlabel="asked", ylabel="asks", color_label="w", first_padding=1
+        maps,
+        ["a"],
+        ["a", "[PAD]"],
+        titles=["one", "two"],
+        xlabel="asked",
+        ylabel="asks",
+        color_label="w",
+        first_padding=1,
     )
     panels = ax.figure.axes[:2]
     assert [panel.images[0].get_clim() for panel in panels] == [(0, 1), (0, 1)]
@@ -69,10 +88,26 @@ def test_heatmaps_share_one_scale_from_0_to_1_and_mark_where_padding_begins():
 
 def test_leak_matrices_draw_what_is_allowed_and_what_leaks_apart():
     sees = [[True, True], [True, True]]
-    ax = plots.leak_matrices([sees, [[True, False], [False, False]]], [[[False, True], [False, False]], [[False] * 2] * 2], titles=["a", "b"])
+    ax = plots.leak_matrices(
+        [sees, [[True, False], [False, False]]],
+        [[[False, True], [False, False]], [[False] * 2] * 2],
+        titles=["a", "b"],
+    )
     first, second = ax.figure.axes
-    squares = [[(round(s.get_x() + 0.45), round(s.get_y() + 0.45), matplotlib.colors.to_hex(s.get_facecolor())) for s in panel.patches] for panel in (first, second)]
+    squares = [
+        [
+            (
+                round(s.get_x() + 0.45),
+                round(s.get_y() + 0.45),
+                matplotlib.colors.to_hex(s.get_facecolor()),
+            )
+            for s in panel.patches
+        ]
+        for panel in (first, second)
+    ]
     ours, alert = plots.OURS.lower(), plots.ALERT.lower()
     assert squares == [[(0, 0, ours), (0, 1, ours), (1, 1, ours), (1, 0, alert)], [(0, 0, ours)]]
     assert [panel.lines[0].get_xydata().tolist() for panel in (first, second)] == [[[1.0, 0.0]], []]
-    assert first.yaxis_inverted() and [panel.get_title(loc="left") or panel.get_title() for panel in (first, second)] == ["a", "b"]
+    assert first.yaxis_inverted() and [
+        panel.get_title(loc="left") or panel.get_title() for panel in (first, second)
+    ] == ["a", "b"]

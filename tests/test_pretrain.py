@@ -26,7 +26,9 @@ from mlm_lib.wordpiece import WordPieceTokenizer
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 ROOT = Path(pretrain.__file__).resolve().parents[1]
-needs_grammar = pytest.mark.skipif(not (DATA / "grammar.toml").is_file(), reason="needs data/grammar.toml")
+needs_grammar = pytest.mark.skipif(
+    not (DATA / "grammar.toml").is_file(), reason="needs data/grammar.toml"
+)
 posix = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 
 SMALL = """
@@ -58,7 +60,10 @@ sentences = ["it is a {animal} ."]
 
 def lines(number=300, seed=0):
     rng = random.Random(seed)
-    names, fruits = "anna ben clara david emma felix".split(), "apples bread cheese dates eggs figs".split()
+    names, fruits = (
+        "anna ben clara david emma felix".split(),
+        "apples bread cheese dates eggs figs".split(),
+    )
     for place in range(number):
         who, day = rng.randrange(6), rng.choice(["day", "week", "year"])
         yield f"{names[who]} likes {fruits[who]} and eats {place} {fruits[who]} every {day} ."
@@ -78,7 +83,10 @@ def recipe(tmp_path, corpus):
         text = data + SMALL
         for old, new in replaced.items():
             assert f"\n{old} = " in text
-            text = "\n".join(f"{old} = {new}" if line.startswith(f"{old} = ") else line for line in text.split("\n"))
+            text = "\n".join(
+                f"{old} = {new}" if line.startswith(f"{old} = ") else line
+                for line in text.split("\n")
+            )
         (tmp_path / "recipe.toml").write_text(text + more)
         return tmp_path / "recipe.toml"
 
@@ -90,13 +98,19 @@ def zoo(tmp_path, monkeypatch):
     """The corpus "grammar" is a small one."""
     (tmp_path / "zoo.toml").write_text(GRAMMAR)
     load = Grammar.load
-    monkeypatch.setattr(pretrain.Grammar, "load", classmethod(lambda cls, path=None, worlds=None: load(tmp_path / "zoo.toml")))
+    monkeypatch.setattr(
+        pretrain.Grammar,
+        "load",
+        classmethod(lambda cls, path=None, worlds=None: load(tmp_path / "zoo.toml")),
+    )
 
 
 def command(*arguments):
     environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "PYTHONUTF8": "1"}
     line = [sys.executable, "-m", "mlm_lib.pretrain", *map(str, arguments)]
-    return subprocess.run(line, env=environment, capture_output=True, text=True, encoding="utf-8", timeout=120)
+    return subprocess.run(
+        line, env=environment, capture_output=True, text=True, encoding="utf-8", timeout=120
+    )
 
 
 def call(*arguments):
@@ -127,20 +141,34 @@ def model_file(out):
 @pytest.mark.slow
 def test_the_command_trains_a_model_that_transformers_opens(tmp_path, recipe):
     out = tmp_path / "out"
-    file = recipe('log_every = 20\nevaluate_every = 60\nlearning_rate = 0.01\n[show]\nsentences = ["anna likes [MASK]"]\nevery = 60\n')
+    file = recipe(
+        'log_every = 20\nevaluate_every = 60\nlearning_rate = 0.01\n[show]\nsentences = ["anna likes [MASK]"]\nevery = 60\n'
+    )
     done = command("--config", file, "--steps", 120, "--out", out)
     assert done.returncode == 0, done.stderr
     rows = log_of(out)
     assert rows[-1]["step"] == 120 and rows[-1]["loss"] < rows[0]["loss"] - 0.5
     held = [row[name] for row in rows for name in row if name.endswith("_loss")]
     assert len(held) == 2 and held[1] < held[0]
-    assert "parameters" in done.stdout and "anna likes [MASK]  ->" in done.stdout and f"saved {out / 'model'} after 120 steps" in done.stdout
-    theirs, tokenizer = BertForMaskedLM.from_pretrained(out / "model").eval(), AutoTokenizer.from_pretrained(out / "model")
+    assert (
+        "parameters" in done.stdout
+        and "anna likes [MASK]  ->" in done.stdout
+        and f"saved {out / 'model'} after 120 steps" in done.stdout
+    )
+    theirs, tokenizer = (
+        BertForMaskedLM.from_pretrained(out / "model").eval(),
+        AutoTokenizer.from_pretrained(out / "model"),
+    )
     ours, _ = load_checkpoint(out / "model")
     batch = tokenizer(["anna likes [MASK] and eats"], return_tensors="pt")
     assert theirs.dtype == torch.float32 and len(tokenizer) == 90
-    torch.testing.assert_close(ours(**batch)["logits"], theirs(**batch).logits, rtol=1e-4, atol=1e-4)
-    assert tokenizer.get_vocab() == WordPieceTokenizer.from_vocab(out / "tokenizer" / "vocab.txt").vocab
+    torch.testing.assert_close(
+        ours(**batch)["logits"], theirs(**batch).logits, rtol=1e-4, atol=1e-4
+    )
+    assert (
+        tokenizer.get_vocab()
+        == WordPieceTokenizer.from_vocab(out / "tokenizer" / "vocab.txt").vocab
+    )
     last = torch.load(out / "checkpoints" / "step-00000120" / "state.pt", weights_only=True)
     assert last["history"]["step"] == 120
 
@@ -151,7 +179,10 @@ def test_a_model_may_be_saved_in_half_precision(tmp_path, recipe, dtype):
     assert call("--config", recipe(f'[save]\ndtype = "{dtype}"\n'), "--out", out) == 0
     theirs = BertForMaskedLM.from_pretrained(out / "model")
     assert str(theirs.dtype) == f"torch.{dtype}"
-    assert len(model_file(out)) < 0.7 * (out / "checkpoints" / "step-00000006" / "model.safetensors").stat().st_size
+    assert (
+        len(model_file(out))
+        < 0.7 * (out / "checkpoints" / "step-00000006" / "model.safetensors").stat().st_size
+    )
     assert load_checkpoint(out / "model")[0].head.bias.dtype == torch.float32
 
 
@@ -159,18 +190,44 @@ def test_pretrain_returns_the_trained_model_its_tokenizer_and_the_history(tmp_pa
     model, tokenizer, history = pretrain.pretrain(read_recipe(recipe()), tmp_path / "out")
     assert history.step == 6 and len(tokenizer) == 90
     saved, _ = load_checkpoint(tmp_path / "out" / "model")
-    assert all(torch.equal(one, other) for one, other in zip(model.state_dict().values(), saved.state_dict().values()))
+    assert all(
+        torch.equal(one, other)
+        for one, other in zip(model.state_dict().values(), saved.state_dict().values())
+    )
 
 
 def test_the_options_go_before_the_file(tmp_path, recipe):
     other = tmp_path / "other.txt"
     other.write_text("\n".join(lines(90, seed=1)))
     out = tmp_path / "out"
-    options = ["--steps", 4, "--batch-size", 5, "--learning-rate", 0.25, "--seed", 7, "--precision", "fp32", "--checkpoint-every", 3]
-    assert call("--config", recipe(), "--corpus", other, *options, "--device", "cpu", "--out", out) == 0
-    state = torch.load(out / "checkpoints" / "step-00000004" / "state.pt", weights_only=True)["fingerprint"]
-    assert [state[name] for name in ("batch_size", "learning_rate", "seed", "precision", "examples")] == [5, 0.25, 7, "fp32", 72]
-    assert sorted(path.name for path in (out / "checkpoints").iterdir()) == ["step-00000003", "step-00000004"]
+    options = [
+        "--steps",
+        4,
+        "--batch-size",
+        5,
+        "--learning-rate",
+        0.25,
+        "--seed",
+        7,
+        "--precision",
+        "fp32",
+        "--checkpoint-every",
+        3,
+    ]
+    assert (
+        call("--config", recipe(), "--corpus", other, *options, "--device", "cpu", "--out", out)
+        == 0
+    )
+    state = torch.load(out / "checkpoints" / "step-00000004" / "state.pt", weights_only=True)[
+        "fingerprint"
+    ]
+    assert [
+        state[name] for name in ("batch_size", "learning_rate", "seed", "precision", "examples")
+    ] == [5, 0.25, 7, "fp32", 72]
+    assert sorted(path.name for path in (out / "checkpoints").iterdir()) == [
+        "step-00000003",
+        "step-00000004",
+    ]
     assert f"{other}_loss" in log_of(out)[-1]
 
 
@@ -217,21 +274,29 @@ WRONG = {
     "strategy": ("[masking]\nstrategy = 'words'\n", ["strategy", "words"]),
     "dtype": ("[save]\ndtype = 'float7'\n", ["dtype", "float7"]),
     "dtype that is no type": ("[save]\ndtype = 'load'\n", ["dtype", "load"]),
-    "a sentence without a blank": ("[show]\nsentences = ['anna likes figs']\n", ["anna likes figs", "[MASK]"]),
+    "a sentence without a blank": (
+        "[show]\nsentences = ['anna likes figs']\n",
+        ["anna likes figs", "[MASK]"],
+    ),
     "shown every 0 steps": ("[show]\nsentences = ['anna [MASK]']\nevery = 0\n", ["every", "0"]),
     "a vocabulary that is not there": (None, ["nowhere"]),
 }
 FIRST = {
     "a value instead of a table": ("model = 3\n", ["model", "3"]),
     "data as one table": ('[data]\ncorpus = "reviews"\n', ["[[data]]"]),
-    "unknown key of the data": ('[[data]]\ncorpus = "reviews"\ncopy = 3\n', ["data", "copy", "copies"]),
+    "unknown key of the data": (
+        '[[data]]\ncorpus = "reviews"\ncopy = 3\n',
+        ["data", "copy", "copies"],
+    ),
     "corpus that is no text": ("[[data]]\ncorpus = 5\n", ["corpus", "5"]),
     "no data": ("data = []\n", ["data"]),
 }
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_a_recipe_that_is_wrong_is_one_line_before_anything_is_trained(tmp_path, recipe, capsys, monkeypatch, name):
+def test_a_recipe_that_is_wrong_is_one_line_before_anything_is_trained(
+    tmp_path, recipe, capsys, monkeypatch, name
+):
     monkeypatch.setattr(pretrain, "train", lambda *args, **options: pytest.fail("training began"))
     if name in FIRST:
         text, words = FIRST[name]
@@ -240,7 +305,9 @@ def test_a_recipe_that_is_wrong_is_one_line_before_anything_is_trained(tmp_path,
             file.write_text(text)
     elif name == "a vocabulary that is not there":
         words, file = WRONG[name][1], recipe()
-        file.write_text(file.read_text().replace("[tokenizer]\n", '[tokenizer]\nfrom = "./no/nowhere"\n'))
+        file.write_text(
+            file.read_text().replace("[tokenizer]\n", '[tokenizer]\nfrom = "./no/nowhere"\n')
+        )
     else:
         text, words = WRONG[name]
         file = recipe(text)
@@ -271,7 +338,9 @@ def test_files_that_cannot_be_read_are_one_line(tmp_path, capsys):
     assert "no.txt" in fails(capsys, "--corpus", tmp_path / "no.txt", *out)
     assert "no-such" in fails(capsys, "--corpus", f"stream:{tmp_path / 'no-such'}", *out)
     (tmp_path / "empty").mkdir()
-    assert str(tmp_path / "empty") in fails(capsys, "--corpus", f"stream:{tmp_path / 'empty'}", *out)
+    assert str(tmp_path / "empty") in fails(
+        capsys, "--corpus", f"stream:{tmp_path / 'empty'}", *out
+    )
     assert "unknown corpus" in fails(capsys, "--corpus", "gramar", *out)
 
 
@@ -294,14 +363,18 @@ def test_a_run_is_not_overwritten_and_its_tokenizer_stays(tmp_path, recipe, caps
     assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
 
 
-def test_a_run_that_failed_before_its_first_checkpoint_does_not_leave_its_tokenizer_to_the_next(tmp_path, recipe, capsys):
+def test_a_run_that_failed_before_its_first_checkpoint_does_not_leave_its_tokenizer_to_the_next(
+    tmp_path, recipe, capsys
+):
     out = tmp_path / "out"
     fails(capsys, "--config", recipe(vocab_size=70, hidden_size=15), "--out", out)
     assert call("--config", recipe(vocab_size=90), "--out", out) == 0
     assert len(AutoTokenizer.from_pretrained(out / "model")) == 90
 
 
-@pytest.mark.parametrize("key, value", [("hidden_size", 32), ("num_layers", 2), ("batch_size", 8), ("max_length", 30)])
+@pytest.mark.parametrize(
+    "key, value", [("hidden_size", 32), ("num_layers", 2), ("batch_size", 8), ("max_length", 30)]
+)
 def test_a_run_resumed_with_another_recipe_is_one_line(tmp_path, recipe, capsys, key, value):
     out = tmp_path / "out"
     assert call("--config", recipe(), "--out", out) == 0
@@ -314,7 +387,16 @@ def test_a_run_resumed_with_another_recipe_is_one_line(tmp_path, recipe, capsys,
 def test_a_run_resumed_with_other_masking_is_one_line(tmp_path, recipe, capsys, masking):
     out = tmp_path / "out"
     assert call("--config", recipe(), "--out", out) == 0
-    fails(capsys, "--config", recipe(f"[masking]\n{masking}\n"), "--steps", 9, "--resume", "--out", out)
+    fails(
+        capsys,
+        "--config",
+        recipe(f"[masking]\n{masking}\n"),
+        "--steps",
+        9,
+        "--resume",
+        "--out",
+        out,
+    )
 
 
 # ------------------------------------------------------------------------------------ resume
@@ -326,14 +408,22 @@ def texts_in(root, form):
     root.mkdir(parents=True)
     if form == "folder":
         for part in range(3):
-            (root / f"{part}.txt").write_text("\n\n".join(rows[part::3]) + "\n")  # blank lines are no texts
+            (root / f"{part}.txt").write_text(
+                "\n\n".join(rows[part::3]) + "\n"
+            )  # blank lines are no texts
     elif form == "jsonl":
-        (root / "texts.jsonl").write_text("".join(json.dumps({"id": i, "text": row}) + "\n" for i, row in enumerate(rows)))
+        (root / "texts.jsonl").write_text(
+            "".join(json.dumps({"id": i, "text": row}) + "\n" for i, row in enumerate(rows))
+        )
     else:
         (root / "texts.txt").write_text("\n".join(rows))
-    name = {"folder": f"stream:{root}", "jsonl": f"stream:{root / 'texts.jsonl'}"}.get(form, str(root / "texts.txt"))
+    name = {"folder": f"stream:{root}", "jsonl": f"stream:{root / 'texts.jsonl'}"}.get(
+        form, str(root / "texts.txt")
+    )
     extra = {"memory": "blocks_every = 3\ncopies = 1\n"}.get(form, "held_out = 200\n")
-    (root / "recipe.toml").write_text(f'[[data]]\ncorpus = "{name}"\n{extra}{SMALL}group_by_length = {str(form == "memory").lower()}\n')
+    (root / "recipe.toml").write_text(
+        f'[[data]]\ncorpus = "{name}"\n{extra}{SMALL}group_by_length = {str(form == "memory").lower()}\n'
+    )
     return root / "recipe.toml"
 
 
@@ -372,7 +462,10 @@ def survive(root):
         file = texts_in(root / form / "texts", form)
         arguments = ["--config", str(file), "--steps", "110", "--checkpoint-every", "4", "--out"]
         ends = [run_or_be_killed([*arguments, str(root / form / "whole")])]
-        ends += [run_or_be_killed([*arguments, str(root / form / "killed"), "--resume"], seed) for seed in range(4)]
+        ends += [
+            run_or_be_killed([*arguments, str(root / form / "killed"), "--resume"], seed)
+            for seed in range(4)
+        ]
         ends += [run_or_be_killed([*arguments, str(root / form / "killed"), "--resume"])]
         statuses[form] = ends
     print(json.dumps(statuses))
@@ -381,9 +474,15 @@ def survive(root):
 @pytest.fixture(scope="module")
 def survived(tmp_path_factory):
     root = tmp_path_factory.mktemp("killed")
-    environment = os.environ | {"PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}", "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
+    environment = os.environ | {
+        "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}",
+        "OMP_NUM_THREADS": "1",
+        "TOKENIZERS_PARALLELISM": "false",
+    }
     script = f"from pathlib import Path\nimport test_pretrain\ntest_pretrain.survive(Path({str(root)!r}))"
-    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, timeout=280)
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=environment, capture_output=True, text=True, timeout=280
+    )
     assert done.returncode == 0, done.stderr
     return root, json.loads(done.stdout.splitlines()[-1]), done.stderr
 
@@ -396,11 +495,22 @@ def test_a_command_that_was_killed_and_resumed_saves_the_model_of_one_that_was_n
     assert statuses[form] == [0, *4 * [signal.SIGKILL], 0], errors
     whole, killed = root / form / "whole", root / form / "killed"
     assert model_file(whole) == model_file(killed)
-    assert (whole / "tokenizer" / "vocab.txt").read_bytes() == (killed / "tokenizer" / "vocab.txt").read_bytes()
+    assert (whole / "tokenizer" / "vocab.txt").read_bytes() == (
+        killed / "tokenizer" / "vocab.txt"
+    ).read_bytes()
     timed = ("seconds", "tokens_per_second")
-    rows = [[{k: v for k, v in row.items() if k not in timed and "_loss" not in k} for row in log_of(out)] for out in (whole, killed)]
+    rows = [
+        [
+            {k: v for k, v in row.items() if k not in timed and "_loss" not in k}
+            for row in log_of(out)
+        ]
+        for out in (whole, killed)
+    ]
     assert rows[0] == rows[1] and rows[0][-1]["epoch"] >= 2
-    assert sorted(path.name for path in (killed / "checkpoints").iterdir()) == ["step-00000108", "step-00000110"]
+    assert sorted(path.name for path in (killed / "checkpoints").iterdir()) == [
+        "step-00000108",
+        "step-00000110",
+    ]
 
 
 def test_a_finished_command_that_is_resumed_saves_the_same_model(tmp_path, recipe):
@@ -441,7 +551,11 @@ def test_a_stream_holds_every_text_of_every_file_once_and_holds_out_the_first(tm
     first = [row["input_ids"][:23] for row in data.dataset]
     data.dataset.set_epoch(1)
     second = [row["input_ids"][:23] for row in data.dataset]
-    assert sorted(first) == sorted(second) == sorted(encoded[10:]) and first != second and first != encoded[10:]
+    assert (
+        sorted(first) == sorted(second) == sorted(encoded[10:])
+        and first != second
+        and first != encoded[10:]
+    )
 
 
 def test_a_stream_is_not_read_whole(tmp_path, monkeypatch, capsys):
@@ -452,13 +566,27 @@ def test_a_stream_is_not_read_whole(tmp_path, monkeypatch, capsys):
     counted, encode = [], pretrain._encode
     monkeypatch.setattr(pretrain, "STREAM_SAMPLE", 500)
     monkeypatch.setattr(pretrain, "STREAM_BUFFER", 300)
-    monkeypatch.setattr(pretrain, "_encode", lambda tokenizer, texts, length: counted.append(len(texts)) or encode(tokenizer, texts, length))
+    monkeypatch.setattr(
+        pretrain,
+        "_encode",
+        lambda tokenizer, texts, length: (
+            counted.append(len(texts)) or encode(tokenizer, texts, length)
+        ),
+    )
     trained = []
     train = WordPieceTokenizer.train.__func__
     monkeypatch.setattr(
-        WordPieceTokenizer, "train", classmethod(lambda cls, texts, *a, **o: train(cls, (trained.append(1) or text for text in texts), *a, **o))
+        WordPieceTokenizer,
+        "train",
+        classmethod(
+            lambda cls, texts, *a, **o: train(
+                cls, (trained.append(1) or text for text in texts), *a, **o
+            )
+        ),
     )
-    (tmp_path / "recipe.toml").write_text(f'[[data]]\ncorpus = "stream:{path}"\nheld_out = 20\n{SMALL}group_by_length = false\n')
+    (tmp_path / "recipe.toml").write_text(
+        f'[[data]]\ncorpus = "stream:{path}"\nheld_out = 20\n{SMALL}group_by_length = false\n'
+    )
     assert call("--config", tmp_path / "recipe.toml", "--out", tmp_path / "out") == 0
     assert len(trained) == 500 and sum(counted) <= 6000
 
@@ -466,9 +594,27 @@ def test_a_stream_is_not_read_whole(tmp_path, monkeypatch, capsys):
 def test_the_command_line_alone_can_train_on_a_stream(tmp_path, monkeypatch):
     path = tmp_path / "texts.txt"
     path.write_text("\n".join(lines(700)))
-    monkeypatch.setitem(pretrain.DEFAULTS, "model", pretrain.DEFAULTS["model"] | {"hidden_size": 16, "num_layers": 1, "max_length": 24})
-    monkeypatch.setitem(pretrain.DEFAULTS, "tokenizer", pretrain.DEFAULTS["tokenizer"] | {"vocab_size": 90})
-    assert call("--corpus", f"stream:{path}", "--steps", 2, "--precision", "fp32", "--out", tmp_path / "out") == 0
+    monkeypatch.setitem(
+        pretrain.DEFAULTS,
+        "model",
+        pretrain.DEFAULTS["model"] | {"hidden_size": 16, "num_layers": 1, "max_length": 24},
+    )
+    monkeypatch.setitem(
+        pretrain.DEFAULTS, "tokenizer", pretrain.DEFAULTS["tokenizer"] | {"vocab_size": 90}
+    )
+    assert (
+        call(
+            "--corpus",
+            f"stream:{path}",
+            "--steps",
+            2,
+            "--precision",
+            "fp32",
+            "--out",
+            tmp_path / "out",
+        )
+        == 0
+    )
 
 
 STREAMS = {
@@ -484,10 +630,14 @@ STREAMS = {
 def test_a_stream_that_cannot_be_used_is_one_line(tmp_path, corpus, capsys, name):
     rows, words = STREAMS[name]
     path = tmp_path / "texts.jsonl"
-    path.write_text(rows if isinstance(rows, str) else "".join(json.dumps(row) + "\n" for row in rows))
+    path.write_text(
+        rows if isinstance(rows, str) else "".join(json.dumps(row) + "\n" for row in rows)
+    )
     other = f'[[data]]\ncorpus = "{corpus}"\n' if name == "mixed" else ""
     file = tmp_path / "recipe.toml"
-    file.write_text(f'{other}[[data]]\ncorpus = "stream:{path}"\nheld_out = 10\n{SMALL}group_by_length = false\n')
+    file.write_text(
+        f'{other}[[data]]\ncorpus = "stream:{path}"\nheld_out = 10\n{SMALL}group_by_length = false\n'
+    )
     line = fails(capsys, "--config", file, "--out", tmp_path / "out")
     assert [word for word in words if word not in line] == [], line
 
@@ -538,7 +688,9 @@ def test_blocks_come_round_once_in_so_many_epochs(corpus, every):
         assert all(len(block) == 24 and tokenizer.pad_token_id not in block for block in epochs[-1])
     assert epochs[:every] == epochs[every:]
     blocks = [block for epoch in epochs[:every] for block in epoch]
-    assert sorted(blocks) == sorted(map(tuple, data.parts[0].blocks)) and len(set(blocks)) == len(blocks)
+    assert sorted(blocks) == sorted(map(tuple, data.parts[0].blocks)) and len(set(blocks)) == len(
+        blocks
+    )
 
 
 def test_blocks_hold_the_whole_of_long_texts(tmp_path):
@@ -552,14 +704,20 @@ def test_blocks_hold_the_whole_of_long_texts(tmp_path):
 
 def test_training_tells_the_mixture_each_epoch(tmp_path, recipe, monkeypatch):
     told, tell = [], pretrain._Mixture.set_epoch
-    monkeypatch.setattr(pretrain._Mixture, "set_epoch", lambda self, epoch: told.append(epoch) or tell(self, epoch))
+    monkeypatch.setattr(
+        pretrain._Mixture, "set_epoch", lambda self, epoch: told.append(epoch) or tell(self, epoch)
+    )
     assert call("--config", recipe(batch_size=100), "--steps", 9, "--out", tmp_path / "out") == 0
     assert list(dict.fromkeys(told)) == [0, 1, 2]
 
 
 def test_each_epoch_of_a_grammar_has_new_documents_and_none_is_held_out(zoo, monkeypatch):
     seeds, sample = [], Grammar.sample
-    monkeypatch.setattr(Grammar, "sample", lambda self, n, *, seed=0: seeds.append(seed) or sample(self, n, seed=seed))
+    monkeypatch.setattr(
+        Grammar,
+        "sample",
+        lambda self, n, *, seed=0: seeds.append(seed) or sample(self, n, seed=seed),
+    )
     data, tokenizer = mixture({"documents": 50, "held_out": 20})
     epochs = []
     for epoch in (0, 1, 2, 1):
@@ -577,12 +735,16 @@ def test_the_floor_of_a_grammar_is_below_the_loss_of_an_untrained_model(zoo, tmp
     file = tmp_path / "recipe.toml"
     file.write_text('[[data]]\ncorpus = "grammar"\ndocuments = 60\nheld_out = 40\n' + SMALL)
     assert call("--config", file, "--out", tmp_path / "out") == 0
-    (said,) = [line for line in capsys.readouterr().out.splitlines() if "no model can go below" in line]
+    (said,) = [
+        line for line in capsys.readouterr().out.splitlines() if "no model can go below" in line
+    ]
     floor = float(said.split("below")[1].split()[0])
     assert 0 < floor < log_of(tmp_path / "out")[-1]["grammar_loss"]
 
 
-def test_a_vocabulary_without_the_words_of_the_grammar_is_one_line_and_a_larger_one_then_works(zoo, tmp_path, capsys):
+def test_a_vocabulary_without_the_words_of_the_grammar_is_one_line_and_a_larger_one_then_works(
+    zoo, tmp_path, capsys
+):
     data = '[[data]]\ncorpus = "grammar"\ndocuments = 60\nheld_out = 40\n'
     file = tmp_path / "recipe.toml"
     file.write_text(data + SMALL.replace("vocab_size = 90", "vocab_size = 45"))
@@ -593,7 +755,9 @@ def test_a_vocabulary_without_the_words_of_the_grammar_is_one_line_and_a_larger_
 
 def test_a_grammar_and_texts_mix_and_each_is_evaluated(zoo, tmp_path, corpus):
     file = tmp_path / "recipe.toml"
-    file.write_text(f'[[data]]\ncorpus = "grammar"\ndocuments = 30\nheld_out = 40\n[[data]]\ncorpus = "{corpus}"\ncopies = 2\n{SMALL}')
+    file.write_text(
+        f'[[data]]\ncorpus = "grammar"\ndocuments = 30\nheld_out = 40\n[[data]]\ncorpus = "{corpus}"\ncopies = 2\n{SMALL}'
+    )
     file.write_text(file.read_text().replace("vocab_size = 90", "vocab_size = 150"))
     assert call("--config", file, "--out", tmp_path / "out") == 0
     row = log_of(tmp_path / "out")[-1]
@@ -628,4 +792,6 @@ def test_the_course_s_grammar_has_other_documents_in_each_epoch():
     for epoch in (0, 1, 0):
         data.set_epoch(epoch)
         epochs.append([data[i] for i in range(len(data))])
-    assert epochs[0] == epochs[2] != epochs[1] and not any(tokenizer.unk_token_id in row for row in epochs[1])
+    assert epochs[0] == epochs[2] != epochs[1] and not any(
+        tokenizer.unk_token_id in row for row in epochs[1]
+    )

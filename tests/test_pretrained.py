@@ -100,7 +100,9 @@ def configure(folder, **changes):
 
 def pickled(folder, content=None, **options):
     """Replace the safetensors by a pickled file."""
-    torch.save(weights_of(folder) if content is None else content, folder / "pytorch_model.bin", **options)
+    torch.save(
+        weights_of(folder) if content is None else content, folder / "pytorch_model.bin", **options
+    )
     (folder / "model.safetensors").unlink()
 
 
@@ -111,7 +113,9 @@ def pickled_in_three(folder):
         file = f"pytorch_model-0000{i + 1}-of-00003.bin"
         torch.save(part, folder / file)
         place |= dict.fromkeys(part, file)
-    (folder / "pytorch_model.bin.index.json").write_text(json.dumps({"metadata": {}, "weight_map": place}))
+    (folder / "pytorch_model.bin.index.json").write_text(
+        json.dumps({"metadata": {}, "weight_map": place})
+    )
     (folder / "model.safetensors").unlink()
 
 
@@ -166,7 +170,9 @@ def contents(folder):
     found = {}
     for path in folder.rglob("*"):
         content = path.read_bytes() if path.is_file() and not path.is_symlink() else None
-        found[path.relative_to(folder).as_posix()] = os.readlink(path) if path.is_symlink() else content
+        found[path.relative_to(folder).as_posix()] = (
+            os.readlink(path) if path.is_symlink() else content
+        )
     return found
 
 
@@ -186,7 +192,9 @@ def saved(kind, **changes):
 
 def old_names(weights):
     def old(name):
-        return name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta")
+        return name.replace("LayerNorm.weight", "LayerNorm.gamma").replace(
+            "LayerNorm.bias", "LayerNorm.beta"
+        )
 
     return {old(name): weight for name, weight in weights.items()}
 
@@ -231,7 +239,9 @@ def test_every_form_of_checkpoint_gives_the_logits_of_transformers(folder, form)
     form(folder)
     model, tokenizer = load_quietly(folder)
     assert_same_logits(model, folder)
-    assert not model.training and {parameter.dtype for parameter in model.parameters()} == {torch.float32}
+    assert not model.training and {parameter.dtype for parameter in model.parameters()} == {
+        torch.float32
+    }
     assert tokenizer(TEXTS)["input_ids"] == [wordpiece().encode(text) for text in TEXTS]
 
 
@@ -266,10 +276,18 @@ def test_a_checkpoint_without_a_head_gets_a_fresh_one_and_says_so(folder, kind):
     theirs.save_pretrained(folder)
     model, warning = load_with_warning(folder)
     ids, mask, types = batch()
-    states = getattr(theirs, "bert", theirs)(ids, attention_mask=mask, token_type_ids=types).last_hidden_state
-    torch.testing.assert_close(model.embedder(ids, mask, types)[mask.bool()], states[mask.bool()], rtol=1e-4, atol=1e-4)
-    assert_says(warning, [str(folder), "cls.predictions.transform.dense.weight", "fresh", "train it"])
-    assert ("not used: classifier.bias, classifier.weight" in warning) == (kind is BertForSequenceClassification)
+    states = getattr(theirs, "bert", theirs)(
+        ids, attention_mask=mask, token_type_ids=types
+    ).last_hidden_state
+    torch.testing.assert_close(
+        model.embedder(ids, mask, types)[mask.bool()], states[mask.bool()], rtol=1e-4, atol=1e-4
+    )
+    assert_says(
+        warning, [str(folder), "cls.predictions.transform.dense.weight", "fresh", "train it"]
+    )
+    assert ("not used: classifier.bias, classifier.weight" in warning) == (
+        kind is BertForSequenceClassification
+    )
     head = model.head
     assert head.tied and head.dense.weight.std() > 0.1  # drawn at the configuration's 0.5
     assert not head.bias.any() and not head.dense.bias.any() and (head.norm.weight == 1).all()
@@ -279,13 +297,22 @@ def test_a_bare_encoder_of_any_age_needs_no_prefix(folder):
     model, _ = load_quietly(folder)
 
     def bare(weights):
-        encoder = {name.removeprefix("bert."): weight for name, weight in weights.items() if name.startswith("bert.")}
-        return old_names(encoder) | {"embeddings.position_ids": torch.arange(20)[None], "pooler.dense.bias": torch.ones(8)}
+        encoder = {
+            name.removeprefix("bert."): weight
+            for name, weight in weights.items()
+            if name.startswith("bert.")
+        }
+        return old_names(encoder) | {
+            "embeddings.position_ids": torch.arange(20)[None],
+            "pooler.dense.bias": torch.ones(8),
+        }
 
     rewrite(folder, bare)
     headless, warning = load_with_warning(folder)
     assert "position_ids" not in warning and "pooler" not in warning
-    torch.testing.assert_close(headless.embedder(batch()[0]), model.embedder(batch()[0]), rtol=0, atol=0)
+    torch.testing.assert_close(
+        headless.embedder(batch()[0]), model.embedder(batch()[0]), rtol=0, atol=0
+    )
 
 
 # ------------------------------------------------------------------------------------ loading: names and shapes
@@ -334,7 +361,11 @@ def test_a_shape_that_would_fit_after_a_reshape_or_a_broadcast_is_an_error(folde
 
 
 def test_weights_that_are_not_used_are_named_in_a_warning(folder):
-    extra = {"bert.encoder.layer.2.output.dense.bias": torch.ones(8), "cls.predictions.other": torch.ones(1), "lm": torch.ones(1)}
+    extra = {
+        "bert.encoder.layer.2.output.dense.bias": torch.ones(8),
+        "cls.predictions.other": torch.ones(1),
+        "lm": torch.ones(1),
+    }
     rewrite(folder, lambda weights: weights.update(extra))
     model, warning = load_with_warning(folder)
     assert_says(warning, [str(folder), "not used", *extra])
@@ -352,12 +383,16 @@ def test_a_long_list_of_weights_is_cut_and_counted(folder):
 
 def test_the_shipped_checkpoint_opens_anywhere_and_without_a_network(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("socket.socket.connect", lambda *args: pytest.fail("a connection was opened"))
+    monkeypatch.setattr(
+        "socket.socket.connect", lambda *args: pytest.fail("a connection was opened")
+    )
     model, tokenizer = load_checkpoint()
     theirs = BertForMaskedLM.from_pretrained(DATA / "course-bert", dtype=torch.float32).eval()
     inputs = tokenizer("i have watched this [MASK] and it was awesome .", return_tensors="pt")
     with torch.no_grad():
-        torch.testing.assert_close(model(**inputs)["logits"], theirs(**inputs).logits, rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(
+            model(**inputs)["logits"], theirs(**inputs).logits, rtol=1e-4, atol=1e-4
+        )
     assert not model.training and model.head.bias.dtype == torch.float32
 
 
@@ -367,7 +402,9 @@ def test_a_folder_comes_before_the_shipped_checkpoint_of_its_name(folder, monkey
     assert load_checkpoint("course-bert")[0].embedder.config.hidden_size == 8
 
 
-@pytest.mark.parametrize("form", ["str", "Path", "relative", "trailing slash", "home", "home as a Path", "symlink"])
+@pytest.mark.parametrize(
+    "form", ["str", "Path", "relative", "trailing slash", "home", "home as a Path", "symlink"]
+)
 def test_a_folder_may_be_named_in_every_usual_way(folder, monkeypatch, form):
     monkeypatch.chdir(folder.parent)
     monkeypatch.setenv("HOME", str(folder.parent))
@@ -382,9 +419,21 @@ def test_a_folder_may_be_named_in_every_usual_way(folder, monkeypatch, form):
     assert_same_logits(model, folder)
 
 
-@pytest.mark.parametrize("name", ["./no/where", "/no/where/at/all", "~/nowhere", "no/where/at/all", "two words", "C:\\no\\where"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "./no/where",
+        "/no/where/at/all",
+        "~/nowhere",
+        "no/where/at/all",
+        "two words",
+        "C:\\no\\where",
+    ],
+)
 def test_a_folder_that_is_not_there_is_an_error_without_a_network(name, monkeypatch):
-    monkeypatch.setattr("socket.socket.connect", lambda *args: pytest.fail("a connection was opened"))
+    monkeypatch.setattr(
+        "socket.socket.connect", lambda *args: pytest.fail("a connection was opened")
+    )
     with pytest.raises(FileNotFoundError) as caught:
         load_checkpoint(name)
     assert_says(caught.value, [f"no folder {name}", "bert-base-uncased"])
@@ -406,7 +455,9 @@ def test_an_empty_name_is_not_the_current_folder(folder, monkeypatch):
 
 
 def text(file, content):
-    return lambda folder: (folder / file).write_bytes(content if isinstance(content, bytes) else content.encode())
+    return lambda folder: (folder / file).write_bytes(
+        content if isinstance(content, bytes) else content.encode()
+    )
 
 
 def cut(file, size):
@@ -534,7 +585,9 @@ def test_code_in_a_pickled_file_is_not_executed(folder, tmp_path, form):
 
 @pytest.mark.parametrize("legacy", [False, True])
 def test_a_refused_pickle_comes_without_advice_to_open_it_all_the_same(folder, tmp_path, legacy):
-    pickled(folder, {"trap": Creates(tmp_path / "executed")}, _use_new_zipfile_serialization=not legacy)
+    pickled(
+        folder, {"trap": Creates(tmp_path / "executed")}, _use_new_zipfile_serialization=not legacy
+    )
     with pytest.raises(OSError) as caught:
         load_checkpoint(folder)
     for words in ("set to `False`", "two options", "\x1b"):  # the last is a terminal's colour
@@ -566,23 +619,37 @@ class Hub(http.server.BaseHTTPRequestHandler):
     def answer(self):
         path = unquote(urlsplit(self.path).path)
         api = path.startswith("/api/models/")
-        owner, repository, action, *rest = [*path.removeprefix("/api/models").strip("/").split("/"), ""]
+        owner, repository, action, *rest = [
+            *path.removeprefix("/api/models").strip("/").split("/"),
+            "",
+        ]
         name = f"{owner}/{repository}"
         self.server.asked.append((name, self.command, path))
         if name == "acme/expired":  # an answer to a token that is not valid, for any repository
-            return self.reply(401, {"X-Error-Message": "Invalid credentials in Authorization header"})
+            return self.reply(
+                401, {"X-Error-Message": "Invalid credentials in Authorization header"}
+            )
         if name not in self.server.repositories:
             return self.reply(404, {"X-Error-Code": "RepoNotFound"})
         files = {file.name: file.read_bytes() for file in self.server.repositories[name].iterdir()}
         oid = {file: hashlib.sha1(raw).hexdigest() for file, raw in files.items()}
         if api and action in ("", "revision"):
             siblings = [{"rfilename": file} for file in files]
-            self.reply(200, {}, json.dumps({"id": name, "sha": COMMIT, "siblings": siblings, "tags": []}).encode())
+            self.reply(
+                200,
+                {},
+                json.dumps({"id": name, "sha": COMMIT, "siblings": siblings, "tags": []}).encode(),
+            )
         elif api and action == "tree":
-            entries = [{"type": "file", "path": file, "size": len(raw), "oid": oid[file]} for file, raw in files.items()]
+            entries = [
+                {"type": "file", "path": file, "size": len(raw), "oid": oid[file]}
+                for file, raw in files.items()
+            ]
             self.reply(200, {}, json.dumps(entries).encode())
         elif name == "acme/gated":  # its files are listed for everyone
-            self.reply(403, {"X-Error-Code": "GatedRepo", "X-Error-Message": "You are not on the list."})
+            self.reply(
+                403, {"X-Error-Code": "GatedRepo", "X-Error-Message": "You are not on the list."}
+            )
         elif action == "resolve" and rest[1] in files:
             self.reply(200, {"ETag": f'"{oid[rest[1]]}"'}, files[rest[1]])
         else:
@@ -590,7 +657,11 @@ class Hub(http.server.BaseHTTPRequestHandler):
 
     def reply(self, status, headers, body=b""):
         self.send_response(status)
-        for name, value in {"X-Repo-Commit": COMMIT, "Content-Length": len(body), **headers}.items():
+        for name, value in {
+            "X-Repo-Commit": COMMIT,
+            "Content-Length": len(body),
+            **headers,
+        }.items():
             self.send_header(name, str(value))
         self.end_headers()
         if self.command != "HEAD":
@@ -621,10 +692,25 @@ print(json.dumps(answers))
 
 def start(script, environment):
     """A fresh interpreter, for libraries that read the environment when they are imported."""
-    keep = {name: value for name, value in os.environ.items() if not re.match("HF_|.*_PROXY", name, re.IGNORECASE)}
-    environment = keep | {"PYTHONPATH": str(ROOT), "PYTHONUTF8": "1", "HF_HUB_DISABLE_TELEMETRY": "1"} | environment
+    keep = {
+        name: value
+        for name, value in os.environ.items()
+        if not re.match("HF_|.*_PROXY", name, re.IGNORECASE)
+    }
+    environment = (
+        keep
+        | {"PYTHONPATH": str(ROOT), "PYTHONUTF8": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
+        | environment
+    )
     command = [sys.executable, "-c", script]
-    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, encoding="utf-8")
+    return subprocess.Popen(
+        command,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        encoding="utf-8",
+    )
 
 
 def answer_of(process):
@@ -637,7 +723,14 @@ def answer_of(process):
 
 
 CACHED = ["acme/tiny", "acme/both", "acme/pickled", "acme/shards", "acme/broken"]
-REFUSED = ["acme/untokenized", "acme/unconfigured", "acme/gated", "acme/expired", "acme/none", "none-at-all"]
+REFUSED = [
+    "acme/untokenized",
+    "acme/unconfigured",
+    "acme/gated",
+    "acme/expired",
+    "acme/none",
+    "none-at-all",
+]
 ONLINE = [*CACHED, *REFUSED, "acme/tiny", "acme/pickled"]
 AWAY = [*CACHED, "acme/parts", "acme/never", "acme/stump", "never"]
 
@@ -647,7 +740,17 @@ def hub(original, tmp_path_factory):
     """What a first and a second load gave, what a new process got without a network, and what the hub was asked for."""
     root = tmp_path_factory.mktemp("hub")
     repositories = {}
-    for name in ("tiny", "both", "pickled", "shards", "broken", "parts", "untokenized", "unconfigured", "gated"):
+    for name in (
+        "tiny",
+        "both",
+        "pickled",
+        "shards",
+        "broken",
+        "parts",
+        "untokenized",
+        "unconfigured",
+        "gated",
+    ):
         repositories[f"acme/{name}"] = Path(shutil.copytree(original, root / name))
         for other in ("README.md", "tf_model.h5", "flax_model.msgpack", ".gitattributes"):
             (root / name / other).write_text(f"{other} of {name}")
@@ -668,20 +771,29 @@ def hub(original, tmp_path_factory):
     threading.Thread(target=server.serve_forever, daemon=True).start()
     home = {"HF_HOME": str(root / "home"), "HF_ENDPOINT": f"http://127.0.0.1:{server.server_port}"}
     try:
-        online = answer_of(start(ASK, home | {"CALLS": json.dumps(ONLINE), "PARTS_OF": "acme/parts"}))
+        online = answer_of(
+            start(ASK, home | {"CALLS": json.dumps(ONLINE), "PARTS_OF": "acme/parts"})
+        )
     finally:
         server.shutdown()
         server.server_close()
     away = {"down": home, "offline": home | {"HF_HUB_OFFLINE": "1"}}
-    away = {state: start(ASK, environment | {"CALLS": json.dumps(AWAY)}) for state, environment in away.items()}
-    away = {state: dict(zip(AWAY, answer_of(process), strict=True)) for state, process in away.items()}
+    away = {
+        state: start(ASK, environment | {"CALLS": json.dumps(AWAY)})
+        for state, environment in away.items()
+    }
+    away = {
+        state: dict(zip(AWAY, answer_of(process), strict=True)) for state, process in away.items()
+    }
     first, second = dict(zip(ONLINE[:-2], online)), dict(zip(ONLINE[-2:], online[-2:]))
     return {"first": first, "second": second, **away, "asked": server.asked}
 
 
 def fetched(hub, name):
     """The files of a repository that were downloaded, in order of their names; each once."""
-    asked = [path for repository, command, path in hub["asked"] if (repository, command) == (name, "GET")]
+    asked = [
+        path for repository, command, path in hub["asked"] if (repository, command) == (name, "GET")
+    ]
     return sorted(path.split("/")[-1] for path in asked if not path.startswith("/api/"))
 
 
@@ -694,7 +806,9 @@ def expected(original):
 @pytest.mark.slow
 @pytest.mark.parametrize("state", ["first", "down", "offline"])
 @pytest.mark.parametrize("name", CACHED)
-def test_hub_checkpoints_are_downloaded_once_and_then_open_without_a_network(hub, expected, name, state):
+def test_hub_checkpoints_are_downloaded_once_and_then_open_without_a_network(
+    hub, expected, name, state
+):
     torch.testing.assert_close(torch.tensor(hub[state][name]), expected)
 
 
@@ -703,7 +817,9 @@ def test_hub_checkpoints_are_downloaded_once_and_then_open_without_a_network(hub
 def test_hub_checkpoints_in_the_cache_are_opened_without_asking_the_hub(hub, expected, name):
     torch.testing.assert_close(torch.tensor(hub["second"][name]), expected)
     downloads = 1 if name == "acme/tiny" else 2  # the second adds the pickled weights
-    assert sum(asked == name and "/revision/" in path for asked, _, path in hub["asked"]) <= downloads
+    assert (
+        sum(asked == name and "/revision/" in path for asked, _, path in hub["asked"]) <= downloads
+    )
 
 
 @pytest.mark.slow
@@ -725,7 +841,11 @@ def test_hub_files_that_are_not_needed_are_not_downloaded(hub, name, weights):
 @pytest.mark.slow
 def test_hub_download_that_was_broken_off_is_completed(hub, expected):
     torch.testing.assert_close(torch.tensor(hub["first"]["acme/broken"]), expected)
-    assert fetched(hub, "acme/broken") == ["model.safetensors", "tokenizer.json", "tokenizer_config.json"]
+    assert fetched(hub, "acme/broken") == [
+        "model.safetensors",
+        "tokenizer.json",
+        "tokenizer_config.json",
+    ]
 
 
 @pytest.mark.slow
@@ -736,7 +856,11 @@ def test_hub_download_that_was_broken_off_is_completed(hub, expected):
         ("first", "none-at-all", ["none-at-all", "no folder", "hub", "spelling"]),
         ("first", "acme/gated", ["acme/gated is gated", "accept its terms", "hf auth login"]),
         ("first", "acme/untokenized", ["acme--untokenized", "no tokenizer"]),
-        *((state, name, [name, "connect to a network", "course-bert"]) for state in ("down", "offline") for name in AWAY[-3:]),
+        *(
+            (state, name, [name, "connect to a network", "course-bert"])
+            for state in ("down", "offline")
+            for name in AWAY[-3:]
+        ),
     ],
 )
 def test_hub_failures_are_one_sentence_on_what_to_do(hub, state, name, words):
@@ -750,7 +874,9 @@ def test_hub_failures_are_one_sentence_on_what_to_do(hub, state, name, words):
 @pytest.mark.parametrize("state", ["down", "offline"])
 def test_hub_checkpoints_that_others_have_cached_open_without_a_network(hub, expected, state):
     """The client then knows of files that were left out on purpose, and calls the cache incomplete."""
-    assert len(hub[state]["acme/parts"]) == 1, hub[state]["acme/parts"]  # one batch of logits, or an error in three parts
+    assert len(hub[state]["acme/parts"]) == 1, hub[state][
+        "acme/parts"
+    ]  # one batch of logits, or an error in three parts
     torch.testing.assert_close(torch.tensor(hub[state]["acme/parts"]), expected)
 
 
@@ -777,7 +903,10 @@ def ours(original):
 
 
 def tokenizers():
-    return {"ours": wordpiece(), "theirs": BertTokenizerFast(vocab={t: i for i, t in enumerate(TOKENS)}, model_max_length=7)}
+    return {
+        "ours": wordpiece(),
+        "theirs": BertTokenizerFast(vocab={t: i for i, t in enumerate(TOKENS)}, model_max_length=7),
+    }
 
 
 FILES = ["config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"]
@@ -801,12 +930,17 @@ def test_a_saved_checkpoint_opens_with_transformers_and_is_the_same(tmp_path, ki
 
 @pytest.mark.parametrize("lowercase", [True, False])
 def test_the_case_that_our_tokenizer_keeps_is_kept_on_disk(ours, tmp_path, lowercase):
-    tokenizer = WordPieceTokenizer({t: i for i, t in enumerate([*TOKENS, "A", "É"])}, lowercase=lowercase)
+    tokenizer = WordPieceTokenizer(
+        {t: i for i, t in enumerate([*TOKENS, "A", "É"])}, lowercase=lowercase
+    )
     save_pretrained(ours, tokenizer, tmp_path / "saved")
     reopened = load_quietly(tmp_path / "saved")[1]
     for sample in ("A a É e", "abc ABC"):
         assert reopened(sample)["input_ids"] == tokenizer.encode(sample)
-    assert WordPieceTokenizer.from_vocab(tmp_path / "saved", lowercase=lowercase).vocab == tokenizer.vocab
+    assert (
+        WordPieceTokenizer.from_vocab(tmp_path / "saved", lowercase=lowercase).vocab
+        == tokenizer.vocab
+    )
 
 
 @pytest.mark.parametrize(
@@ -814,8 +948,18 @@ def test_the_case_that_our_tokenizer_keeps_is_kept_on_disk(ours, tmp_path, lower
     [
         {},
         {"tie_word_embeddings": False},
-        {"hidden_act": "gelu_new", "layer_norm_eps": 0.1, "pad_token_id": None, "type_vocab_size": 3},
-        {"hidden_act": "relu", "hidden_dropout_prob": 0.3, "attention_probs_dropout_prob": 0, "pad_token_id": 4},
+        {
+            "hidden_act": "gelu_new",
+            "layer_norm_eps": 0.1,
+            "pad_token_id": None,
+            "type_vocab_size": 3,
+        },
+        {
+            "hidden_act": "relu",
+            "hidden_dropout_prob": 0.3,
+            "attention_probs_dropout_prob": 0,
+            "pad_token_id": 4,
+        },
     ],
 )
 def test_a_checkpoint_comes_back_exactly(tmp_path, changes):
@@ -841,7 +985,10 @@ def test_a_tied_matrix_is_written_once(ours, tmp_path):
     assert [name for name in header(tmp_path / "saved") if name in (WORD, DECODER)] == [WORD]
     untied = MaskedLanguageModel(ours.embedder, MaskedLMHead(8, 16))
     save_pretrained(untied, wordpiece(), tmp_path / "saved")
-    assert sorted(name for name in header(tmp_path / "saved") if name in (WORD, DECODER)) == [WORD, DECODER]
+    assert sorted(name for name in header(tmp_path / "saved") if name in (WORD, DECODER)) == [
+        WORD,
+        DECODER,
+    ]
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
@@ -859,13 +1006,32 @@ def test_saving_changes_neither_the_model_nor_the_random_numbers(ours, tmp_path)
     torch.manual_seed(0)
     save_pretrained(ours, wordpiece(), tmp_path / "saved")
     assert torch.equal(torch.rand(3), expected)
-    assert ours.training and all(torch.equal(weight, before[name]) for name, weight in ours.state_dict().items())
+    assert ours.training and all(
+        torch.equal(weight, before[name]) for name, weight in ours.state_dict().items()
+    )
 
 
 def test_other_files_of_the_folder_stay_and_stale_weights_do_not(ours, folder):
-    notes = {"README.md": "notes", "log/2024/loss.txt": "1.0", ".hidden": "h", "model_card.md": "m", "training_log.json": "{}"}
-    stale = ["pytorch_model.bin", "pytorch_model-00001-of-00002.bin", "pytorch_model.bin.index.json", INDEX, "vocab.txt"]
-    stale += ["model-00001-of-00002.safetensors", "special_tokens_map.json", "added_tokens.json", "generation_config.json"]
+    notes = {
+        "README.md": "notes",
+        "log/2024/loss.txt": "1.0",
+        ".hidden": "h",
+        "model_card.md": "m",
+        "training_log.json": "{}",
+    }
+    stale = [
+        "pytorch_model.bin",
+        "pytorch_model-00001-of-00002.bin",
+        "pytorch_model.bin.index.json",
+        INDEX,
+        "vocab.txt",
+    ]
+    stale += [
+        "model-00001-of-00002.safetensors",
+        "special_tokens_map.json",
+        "added_tokens.json",
+        "generation_config.json",
+    ]
     for name, content in [*notes.items(), *((name, "stale") for name in stale)]:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(content)
@@ -875,8 +1041,14 @@ def test_other_files_of_the_folder_stay_and_stale_weights_do_not(ours, folder):
     folder.chmod(0o750)
     save_pretrained(ours, tokenizers()["theirs"], folder)
     found = contents(folder)
-    assert {name: found.pop(name) for name in notes} == {name: content.encode() for name, content in notes.items()}
-    assert (found.pop("link"), found.pop("dead link"), found.pop("log/to the folder")) == ("README.md", "nowhere", "2024")
+    assert {name: found.pop(name) for name in notes} == {
+        name: content.encode() for name, content in notes.items()
+    }
+    assert (found.pop("link"), found.pop("dead link"), found.pop("log/to the folder")) == (
+        "README.md",
+        "nowhere",
+        "2024",
+    )
     assert sorted(found) == sorted([*FILES, "log", "log/2024"])
     assert folder.stat().st_mode & 0o777 == 0o750
     assert_same_logits(ours, folder)
@@ -900,12 +1072,21 @@ def test_a_checkpoint_may_be_saved_where_it_was_opened(folder):
 # ------------------------------------------------------------------------------------ saving: where to
 
 
-@pytest.mark.parametrize("form", ["new", "parents", "Path", "relative", "trailing slash", "home", "symlink", "dead symlink"])
+@pytest.mark.parametrize(
+    "form",
+    ["new", "parents", "Path", "relative", "trailing slash", "home", "symlink", "dead symlink"],
+)
 def test_a_folder_to_save_to_may_be_named_in_every_usual_way(ours, tmp_path, monkeypatch, form):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("USERPROFILE", str(tmp_path))
-    places = {"parents": "a/b/c", "home": "~/here", "symlink": "link", "dead symlink": "link", "trailing slash": "here/"}
+    places = {
+        "parents": "a/b/c",
+        "home": "~/here",
+        "symlink": "link",
+        "dead symlink": "link",
+        "trailing slash": "here/",
+    }
     place = places.get(form, "here")
     if form == "symlink":
         (tmp_path / "here").mkdir()
@@ -969,13 +1150,23 @@ def unusual(kind, ours):
     """Models that no BertForMaskedLM can be."""
     embedding = nn.Embedding(16, 8)
     return {
-        "embedding": lambda: MaskedLanguageModel(embedding, MaskedLMHead(8, token_embedding=embedding)),
-        "recurrent": lambda: MaskedLanguageModel(embedding, MaskedLMHead(8, token_embedding=embedding), Recurrent()),
+        "embedding": lambda: MaskedLanguageModel(
+            embedding, MaskedLMHead(8, token_embedding=embedding)
+        ),
+        "recurrent": lambda: MaskedLanguageModel(
+            embedding, MaskedLMHead(8, token_embedding=embedding), Recurrent()
+        ),
         "encoder and recurrent": lambda: MaskedLanguageModel(ours.embedder, ours.head, Recurrent()),
         "another head": lambda: MaskedLanguageModel(ours.embedder, nn.Linear(8, 16)),
-        "another activation": lambda: MaskedLanguageModel(ours.embedder, MaskedLMHead(8, 16, activation="relu")),
-        "tied elsewhere": lambda: MaskedLanguageModel(ours.embedder, MaskedLMHead(8, token_embedding=embedding)),
-        "a larger vocabulary in the head": lambda: MaskedLanguageModel(ours.embedder, MaskedLMHead(8, 20)),
+        "another activation": lambda: MaskedLanguageModel(
+            ours.embedder, MaskedLMHead(8, 16, activation="relu")
+        ),
+        "tied elsewhere": lambda: MaskedLanguageModel(
+            ours.embedder, MaskedLMHead(8, token_embedding=embedding)
+        ),
+        "a larger vocabulary in the head": lambda: MaskedLanguageModel(
+            ours.embedder, MaskedLMHead(8, 20)
+        ),
     }[kind]()
 
 
@@ -991,7 +1182,9 @@ def unusual(kind, ours):
         ("a larger vocabulary in the head", ["20", "16"]),
     ],
 )
-def test_a_model_that_transformers_has_no_class_for_is_refused_before_anything_is_written(ours, tmp_path, kind, words):
+def test_a_model_that_transformers_has_no_class_for_is_refused_before_anything_is_written(
+    ours, tmp_path, kind, words
+):
     with pytest.raises(ValueError) as caught:
         save_pretrained(unusual(kind, ours), wordpiece(), tmp_path / "a" / "b")
     assert_says(caught.value, words)
@@ -1038,9 +1231,15 @@ STEPS = {
 }
 
 
-@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()], ids=["OSError", "interrupt"])
+@pytest.mark.parametrize(
+    "error",
+    [OSError(28, "No space left on device"), KeyboardInterrupt()],
+    ids=["OSError", "interrupt"],
+)
 @pytest.mark.parametrize("owner, step, at", STEPS.values(), ids=STEPS)
-def test_a_save_that_fails_leaves_the_old_folder_and_nothing_else(ours, folder, monkeypatch, owner, step, at, error):
+def test_a_save_that_fails_leaves_the_old_folder_and_nothing_else(
+    ours, folder, monkeypatch, owner, step, at, error
+):
     (folder / "log").mkdir()
     (folder / "log" / "loss.txt").write_text("1.0")
     (folder / "README.md").write_text("notes")
@@ -1059,7 +1258,10 @@ def test_a_save_that_fails_leaves_the_old_folder_and_nothing_else(ours, folder, 
     assert torch.equal(load_quietly(folder)[0].head.bias, ours.head.bias)
 
 
-@pytest.mark.parametrize("step", ["weights", "their tokenizer", "our tokenizer", "the first flush", "the first of two renames"])
+@pytest.mark.parametrize(
+    "step",
+    ["weights", "their tokenizer", "our tokenizer", "the first flush", "the first of two renames"],
+)
 def test_a_first_save_that_fails_leaves_nothing(ours, tmp_path, monkeypatch, step):
     owner, name, at = STEPS[step]
     interrupt(monkeypatch, owner, name, OSError(28, "No space left on device"), at=at)
@@ -1082,7 +1284,11 @@ class Unwilling:
         return -1
 
 
-@pytest.mark.parametrize("library", [no_library, Unwilling, lambda name: object()], ids=["no library", "refusing", "too old"])
+@pytest.mark.parametrize(
+    "library",
+    [no_library, Unwilling, lambda name: object()],
+    ids=["no library", "refusing", "too old"],
+)
 def test_without_an_exchange_in_one_step_saving_takes_two(ours, folder, monkeypatch, library):
     (folder / "README.md").write_text("notes")
     monkeypatch.setattr(pretrained.ctypes, "CDLL", library)
@@ -1104,7 +1310,9 @@ def test_the_old_folder_is_never_away_from_its_place(ours, folder, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["checkpoint", "a note", "a note in a sub-folder"])
-def test_what_takes_the_place_of_the_old_folder_has_been_flushed_to_the_disk(ours, folder, monkeypatch, name):
+def test_what_takes_the_place_of_the_old_folder_has_been_flushed_to_the_disk(
+    ours, folder, monkeypatch, name
+):
     """Otherwise a power cut could lose both: the old files are deleted at the end, kept notes included."""
     (folder / "log").mkdir()
     (folder / "log" / "loss.txt").write_text("1.0")
@@ -1113,7 +1321,11 @@ def test_what_takes_the_place_of_the_old_folder_has_been_flushed_to_the_disk(our
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", lambda descriptor: flushed.add(os.fstat(descriptor).st_ino))
         save_pretrained(ours, wordpiece(), folder)
-    files = {"checkpoint": [*FILES, "vocab.txt"], "a note": ["README.md"], "a note in a sub-folder": ["log/loss.txt"]}[name]
+    files = {
+        "checkpoint": [*FILES, "vocab.txt"],
+        "a note": ["README.md"],
+        "a note in a sub-folder": ["log/loss.txt"],
+    }[name]
     assert [file for file in files if (folder / file).stat().st_ino not in flushed] == []
 
 
@@ -1256,7 +1468,9 @@ posix = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @posix
 @pytest.mark.slow
 @pytest.mark.parametrize("mode, before", [("over", 1), ("two steps", 1), ("fresh", None)])
-def test_a_save_killed_at_any_step_leaves_the_old_or_the_new_checkpoint_whole(crashes, mode, before):
+def test_a_save_killed_at_any_step_leaves_the_old_or_the_new_checkpoint_whole(
+    crashes, mode, before
+):
     found = crashes[mode]
     change = found.index(2)
     assert change > 10  # many steps before the new one is in place, and at least one after

@@ -19,8 +19,15 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 import mlm_lib.losses as losses
-from mlm_lib.losses import SampledSoftmaxLoss, SoftmaxLoss, frequency_order, log_expected_count, log_uniform
-from mlm_lib.losses import log_uniform_sample, sparse_rows
+from mlm_lib.losses import (
+    SampledSoftmaxLoss,
+    SoftmaxLoss,
+    frequency_order,
+    log_expected_count,
+    log_uniform,
+    log_uniform_sample,
+    sparse_rows,
+)
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 V, D, N, S = 13, 3, 7, 4
@@ -33,7 +40,9 @@ MAKERS = {
 }
 SAMPLED = [name for name in MAKERS if name != "full"]
 every_loss = pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
-every_sampled_loss = pytest.mark.parametrize("make", [MAKERS[name] for name in SAMPLED], ids=SAMPLED)
+every_sampled_loss = pytest.mark.parametrize(
+    "make", [MAKERS[name] for name in SAMPLED], ids=SAMPLED
+)
 exact = {"rtol": 1e-9, "atol": 1e-9}
 bitwise = {"rtol": 0, "atol": 0}
 
@@ -61,7 +70,11 @@ def results(loss, embeddings, targets, seed=0):
     torch.manual_seed(seed)
     value = loss(embeddings, targets)
     value.backward()
-    return value.detach(), embeddings.grad, *(table.grad.to_dense().clone() for table in (loss.weight, loss.bias))
+    return (
+        value.detach(),
+        embeddings.grad,
+        *(table.grad.to_dense().clone() for table in (loss.weight, loss.bias)),
+    )
 
 
 def slow_sample(vocab_size, num_samples):
@@ -69,7 +82,9 @@ def slow_sample(vocab_size, num_samples):
     cumulative = [math.log(rank + 1) / math.log(vocab_size + 1) for rank in range(vocab_size + 1)]
     ranks, tries = {}, 0
     while len(ranks) < num_samples:
-        ranks[bisect.bisect_right(cumulative, torch.rand((), dtype=torch.float64).item()) - 1] = None
+        ranks[bisect.bisect_right(cumulative, torch.rand((), dtype=torch.float64).item()) - 1] = (
+            None
+        )
         tries += 1
     return list(ranks), tries
 
@@ -94,7 +109,10 @@ def slow(loss, embeddings, targets, seed=None):
     total, by_embedding = 0.0, []
     for vector, target in zip(embeddings.tolist(), targets.tolist()):
         words = [target, *(word for word in pool if word != target)]
-        scores = [sum(a * b for a, b in zip(vector, weight[word])) + bias[word] - shift[word] for word in words]
+        scores = [
+            sum(a * b for a, b in zip(vector, weight[word])) + bias[word] - shift[word]
+            for word in words
+        ]
         top = max(scores)
         mass = sum(math.exp(score - top) for score in scores)
         total += math.log(mass) + top - scores[0]
@@ -105,7 +123,9 @@ def slow(loss, embeddings, targets, seed=None):
             for k, number in enumerate(vector):
                 by_weight[word][k] += error * number
                 by_embedding[-1][k] += error * weight[word][k]
-    return tuple(torch.tensor(x, dtype=torch.float64) for x in (total, by_embedding, by_weight, by_bias))
+    return tuple(
+        torch.tensor(x, dtype=torch.float64) for x in (total, by_embedding, by_weight, by_bias)
+    )
 
 
 class Largest(TorchDispatchMode):
@@ -115,7 +135,11 @@ class Largest(TorchDispatchMode):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         made = func(*args, **(kwargs or {}))
-        dense = [x for x in tree_leaves(made) if isinstance(x, torch.Tensor) and x.layout == torch.strided]
+        dense = [
+            x
+            for x in tree_leaves(made)
+            if isinstance(x, torch.Tensor) and x.layout == torch.strided
+        ]
         self.elements = max([self.elements, *(x.numel() for x in dense)])
         return made
 
@@ -127,12 +151,19 @@ def test_two_rows_by_hand():
     # Scores (0, ln 2) and (0, 0): the probabilities of the targets are 2/3 and 1/2, and the sum is not divided by 2.
     loss = SoftmaxLoss(2, 1)
     loss.weight.data, loss.bias.data = torch.tensor([[0.0], [math.log(2)]]), torch.zeros(2)
-    assert loss(torch.tensor([[1.0], [0.0]]), torch.tensor([1, 0])).item() == pytest.approx(math.log(3 / 2) + math.log(2))
+    assert loss(torch.tensor([[1.0], [0.0]]), torch.tensor([1, 0])).item() == pytest.approx(
+        math.log(3 / 2) + math.log(2)
+    )
 
 
-@pytest.mark.parametrize("size, width, rows, seed", [(V, D, N, 0), (1, 2, 3, 1), (2, 1, 1, 2), (30, 5, 12, 3)])
+@pytest.mark.parametrize(
+    "size, width, rows, seed", [(V, D, N, 0), (1, 2, 3, 1), (2, 1, 1, 2), (30, 5, 12, 3)]
+)
 def test_the_full_loss_is_its_definition(size, width, rows, seed):
-    loss, (embeddings, targets) = randomised(SoftmaxLoss(size, width)), problem(size, width, rows, seed)
+    loss, (embeddings, targets) = (
+        randomised(SoftmaxLoss(size, width)),
+        problem(size, width, rows, seed),
+    )
     assert_close(results(loss, embeddings, targets), slow(loss, embeddings, targets), **exact)
 
 
@@ -180,7 +211,9 @@ def test_an_empty_batch_has_loss_0_and_gradients_of_0(make, training):
 @pytest.mark.parametrize("dtype", [torch.int32, torch.int16])
 def test_shorter_integers_are_targets_too(make, training, dtype):
     loss, (embeddings, targets) = randomised(make(V, D)).train(training), problem()
-    assert_close(results(loss, embeddings, targets.to(dtype)), results(loss, embeddings, targets), **bitwise)
+    assert_close(
+        results(loss, embeddings, targets.to(dtype)), results(loss, embeddings, targets), **bitwise
+    )
 
 
 @every_loss
@@ -218,8 +251,13 @@ def test_under_autocast_the_loss_is_float32_and_near_the_wide_one(make, training
 @every_loss
 @pytest.mark.parametrize("training", [True, False])
 def test_huge_scores_give_finite_numbers(make, training):
-    loss, (embeddings, targets) = randomised(make(V, D), scale=1e15).float().train(training), problem()
-    assert all(found.isfinite().all() for found in results(loss, 1e15 * embeddings.float(), targets))
+    loss, (embeddings, targets) = (
+        randomised(make(V, D), scale=1e15).float().train(training),
+        problem(),
+    )
+    assert all(
+        found.isfinite().all() for found in results(loss, 1e15 * embeddings.float(), targets)
+    )
 
 
 @every_loss
@@ -250,7 +288,9 @@ def test_drawing_in_blocks_is_drawing_one_by_one(size, share, seed):
     assert 0 <= ranks.min() <= ranks.max() < size
 
 
-@pytest.mark.parametrize("size, num_samples", [(2, 1), (3, 2), (500, 499), (1000, 1), (10_000, 300), (1_000_000, 2000)])
+@pytest.mark.parametrize(
+    "size, num_samples", [(2, 1), (3, 2), (500, 499), (1000, 1), (10_000, 300), (1_000_000, 2000)]
+)
 def test_small_and_large_sets_are_drawn_as_one_by_one(size, num_samples):
     for seed in range(3):
         torch.manual_seed(seed)
@@ -260,9 +300,13 @@ def test_small_and_large_sets_are_drawn_as_one_by_one(size, num_samples):
 
 
 @pytest.mark.parametrize("size", [2, 3, 7, 48, 49, 199, 1000, 4095, 65_535, 793_471, 10_000_000])
-def test_the_least_and_the_largest_uniform_number_draw_the_first_and_the_last_rank(size, monkeypatch):
+def test_the_least_and_the_largest_uniform_number_draw_the_first_and_the_last_rank(
+    size, monkeypatch
+):
     for number, rank in ((0.0, 0), (1 - 2**-53, size - 1)):
-        monkeypatch.setattr(torch, "rand", lambda *shape, dtype, n=number, **_: torch.full(shape, n, dtype=dtype))
+        monkeypatch.setattr(
+            torch, "rand", lambda *shape, dtype, n=number, **_: torch.full(shape, n, dtype=dtype)
+        )
         ranks, tries = log_uniform_sample(size, 1)
         assert (ranks.tolist(), tries) == ([rank], 1)
 
@@ -273,7 +317,9 @@ def test_the_probabilities_are_log_uniform_and_sum_to_1(size):
     assert probabilities.dtype == torch.float64
     assert probabilities.sum().item() == pytest.approx(1, abs=1e-12)
     for rank in {0, size // 2, size - 1}:
-        assert probabilities[rank].item() == pytest.approx(math.log((rank + 2) / (rank + 1)) / math.log(size + 1), rel=1e-9)
+        assert probabilities[rank].item() == pytest.approx(
+            math.log((rank + 2) / (rank + 1)) / math.log(size + 1), rel=1e-9
+        )
 
 
 def test_first_draws_follow_the_distribution():
@@ -282,17 +328,23 @@ def test_first_draws_follow_the_distribution():
     first = torch.cat([log_uniform_sample(size, 1)[0] for _ in range(draws)])
     expected = draws * log_uniform(torch.arange(size), size)
     chi_square = ((first.bincount(minlength=size) - expected) ** 2 / expected).sum().item()
-    assert chi_square < 54  # 19 degrees of freedom: a right sampler exceeds this once in 30,000 seeds
+    assert (
+        chi_square < 54
+    )  # 19 degrees of freedom: a right sampler exceeds this once in 30,000 seeds
 
 
-@pytest.mark.parametrize("size, tries", [(2, 1), (13, 1), (13, 40), (1000, 5000), (793_471, 1), (793_471, 9000)])
+@pytest.mark.parametrize(
+    "size, tries", [(2, 1), (13, 1), (13, 40), (1000, 5000), (793_471, 1), (793_471, 9000)]
+)
 def test_the_expected_count_is_right_to_the_last_digits(size, tries):
     ranks = [0, 1, size // 2, size - 1]
     with decimal.localcontext(prec=60):
         base = decimal.Decimal(size + 1).ln()
         chances = [(decimal.Decimal(rank + 2) / (rank + 1)).ln() / base for rank in ranks]
         expected = [float((1 - (1 - chance) ** tries).ln()) for chance in chances]
-    assert log_expected_count(torch.tensor(ranks), size, tries).tolist() == pytest.approx(expected, rel=1e-12, abs=1e-15)
+    assert log_expected_count(torch.tensor(ranks), size, tries).tolist() == pytest.approx(
+        expected, rel=1e-12, abs=1e-15
+    )
 
 
 @pytest.mark.parametrize("size, num_samples", [(2, 1), (50, 10), (200, 20)])
@@ -306,7 +358,9 @@ def test_the_expected_count_is_how_often_a_word_is_among_the_samples(size, num_s
         expected += log_expected_count(ranks, size, tries).exp() / draws
     # 5 standard deviations of a frequency (at most one word in 6000 seeds), and 0.01: drawing stops at a new word, so
     # that the formula, which is for a given number of draws, is only near.
-    assert ((present - expected).abs() < 5 * (expected * (1 - expected) / draws).sqrt() + 0.01).all()
+    assert (
+        (present - expected).abs() < 5 * (expected * (1 - expected) / draws).sqrt() + 0.01
+    ).all()
 
 
 def test_words_are_drawn_on_the_cpu_whatever_the_default_device():
@@ -326,17 +380,29 @@ def test_words_are_drawn_on_the_cpu_whatever_the_default_device():
 @pytest.mark.parametrize("seed", range(12))
 def test_the_sampled_loss_is_its_definition(make, seed):
     loss, (embeddings, targets) = randomised(make(V, D), seed), problem(seed=seed)
-    assert_close(results(loss, embeddings, targets, seed), slow(loss, embeddings, targets, seed), **exact)
+    assert_close(
+        results(loss, embeddings, targets, seed), slow(loss, embeddings, targets, seed), **exact
+    )
 
 
 @settings(deadline=None, max_examples=50)
-@given(size=st.integers(2, 40), share=st.floats(0, 1), rows=st.integers(1, 9), seed=st.integers(0, 2**31), data=st.data())
+@given(
+    size=st.integers(2, 40),
+    share=st.floats(0, 1),
+    rows=st.integers(1, 9),
+    seed=st.integers(0, 2**31),
+    data=st.data(),
+)
 def test_the_sampled_loss_is_its_definition_at_every_size(size, share, rows, seed, data):
     order = data.draw(st.none() | st.permutations(range(size)))
     num_samples = max(1, round(share * (size - 1)))
-    loss = randomised(SampledSoftmaxLoss(size, D, num_samples, sparse=seed % 2 == 0, frequency_order=order), seed)
+    loss = randomised(
+        SampledSoftmaxLoss(size, D, num_samples, sparse=seed % 2 == 0, frequency_order=order), seed
+    )
     embeddings, targets = problem(size, rows=rows, seed=seed)
-    assert_close(results(loss, embeddings, targets, seed), slow(loss, embeddings, targets, seed), **exact)
+    assert_close(
+        results(loss, embeddings, targets, seed), slow(loss, embeddings, targets, seed), **exact
+    )
 
 
 def test_a_drawn_target_is_no_rival_in_its_own_row_and_one_in_the_others():
@@ -358,13 +424,17 @@ def test_in_evaluation_it_is_the_full_loss(make):
     assert_close(results(loss, embeddings, targets), results(full, embeddings, targets), **bitwise)
 
 
-@pytest.mark.parametrize("size, scale", list(itertools.product([200, 500, 1000, 3000], [0.5, 1.5, 4.0])))
+@pytest.mark.parametrize(
+    "size, scale", list(itertools.product([200, 500, 1000, 3000], [0.5, 1.5, 4.0]))
+)
 def test_with_all_words_but_one_it_is_within_3_percent_of_the_full_loss(size, scale):
     loss = randomised(SampledSoftmaxLoss(size, 6, size - 1), scale=scale)
     loss.bias.data = log_uniform(torch.arange(size), size).log()
     embeddings, anywhere = problem(size, 6, 200)
     torch.manual_seed(0)
-    likely = F.linear(embeddings, loss.weight, loss.bias).softmax(-1).multinomial(1)[:, 0]  # as a trained model has them
+    likely = (
+        F.linear(embeddings, loss.weight, loss.bias).softmax(-1).multinomial(1)[:, 0]
+    )  # as a trained model has them
     with torch.no_grad():
         for targets in (likely, anywhere):
             full = loss.eval()(embeddings, targets).item()
@@ -424,7 +494,9 @@ def test_a_training_step_does_no_work_of_the_vocabularys_size(order):
 
 
 def test_sparse_gradients_are_the_dense_ones_and_hold_the_drawn_rows_only():
-    dense, sparse = (randomised(SampledSoftmaxLoss(100, D, S, sparse=sparse)) for sparse in (False, True))
+    dense, sparse = (
+        randomised(SampledSoftmaxLoss(100, D, S, sparse=sparse)) for sparse in (False, True)
+    )
     embeddings, targets = problem(100)
     assert_close(results(sparse, embeddings, targets), results(dense, embeddings, targets), **exact)
     for table in (sparse.weight, sparse.bias):
@@ -434,14 +506,21 @@ def test_sparse_gradients_are_the_dense_ones_and_hold_the_drawn_rows_only():
 
 
 def test_a_repeated_target_adds_up():
-    dense, sparse = (randomised(SampledSoftmaxLoss(V, D, S, sparse=sparse)) for sparse in (False, True))
+    dense, sparse = (
+        randomised(SampledSoftmaxLoss(V, D, S, sparse=sparse)) for sparse in (False, True)
+    )
     embeddings, targets = problem()[0], torch.full((N,), 11)
-    assert_close(results(sparse, embeddings, targets), slow(sparse, embeddings, targets, 0), **exact)
+    assert_close(
+        results(sparse, embeddings, targets), slow(sparse, embeddings, targets, 0), **exact
+    )
     assert_close(results(sparse, embeddings, targets), results(dense, embeddings, targets), **exact)
 
 
 def test_two_backward_passes_accumulate():
-    loss, batches = randomised(SampledSoftmaxLoss(V, D, S, sparse=True)), [problem(seed=0), problem(seed=1)]
+    loss, batches = (
+        randomised(SampledSoftmaxLoss(V, D, S, sparse=True)),
+        [problem(seed=0), problem(seed=1)],
+    )
     expected = [results(loss, *batch, seed)[2:] for seed, batch in enumerate(batches)]
     loss.zero_grad()
     for seed, batch in enumerate(batches):
@@ -466,8 +545,14 @@ def test_a_step_of_sparse_adam_is_one_of_adam_in_the_touched_rows_and_none_elsew
     touched = sorted({*targets.tolist(), *slow_sample(100, S)[0]})
     for name, table in sparse.state_dict().items():
         changed = (table != before[name]).reshape(100, -1)
-        assert changed.all(1).nonzero().flatten().tolist() == changed.any(1).nonzero().flatten().tolist() == touched
-        assert_close(table, dense.state_dict()[name], rtol=0, atol=1e-4)  # of 0.1; the two add epsilon at different places
+        assert (
+            changed.all(1).nonzero().flatten().tolist()
+            == changed.any(1).nonzero().flatten().tolist()
+            == touched
+        )
+        assert_close(
+            table, dense.state_dict()[name], rtol=0, atol=1e-4
+        )  # of 0.1; the two add epsilon at different places
 
 
 @pytest.mark.parametrize("shape", [(9,), (9, 2), (9, 2, 3)])
@@ -500,7 +585,10 @@ def test_an_order_is_a_relabelling_of_the_ids(sparse):
     without.load_state_dict({name: table[ORDER] for name, table in with_order.state_dict().items()})
     embeddings, ranks = problem()
     for seed in range(5):
-        mine, theirs = results(with_order, embeddings, ORDER[ranks], seed), results(without, embeddings, ranks, seed)
+        mine, theirs = (
+            results(with_order, embeddings, ORDER[ranks], seed),
+            results(without, embeddings, ranks, seed),
+        )
         assert_close(mine[:2], theirs[:2], **bitwise)
         assert_close([mine[2][ORDER], mine[3][ORDER]], list(theirs[2:]), **bitwise)
 
@@ -508,14 +596,20 @@ def test_an_order_is_a_relabelling_of_the_ids(sparse):
 @pytest.mark.parametrize("dtype", [torch.int32, torch.int64, None])
 def test_an_order_may_be_a_list_or_of_shorter_integers(dtype):
     order = ORDER.tolist() if dtype is None else ORDER.to(dtype)
-    loss, (embeddings, targets) = randomised(SampledSoftmaxLoss(V, D, S, frequency_order=order)), problem()
+    loss, (embeddings, targets) = (
+        randomised(SampledSoftmaxLoss(V, D, S, frequency_order=order)),
+        problem(),
+    )
     expected = results(randomised(MAKERS["ordered"](V, D)), embeddings, targets)
     assert_close(results(loss, embeddings, targets), expected, **bitwise)
 
 
 def test_the_loss_keeps_its_order_when_the_callers_tensor_changes():
     order = ORDER.clone()
-    loss, (embeddings, targets) = randomised(SampledSoftmaxLoss(V, D, S, frequency_order=order)), problem()
+    loss, (embeddings, targets) = (
+        randomised(SampledSoftmaxLoss(V, D, S, frequency_order=order)),
+        problem(),
+    )
     expected = results(loss, embeddings, targets)
     order.copy_(torch.arange(V))
     assert_close(results(loss, embeddings, targets), expected, **bitwise)
@@ -526,7 +620,9 @@ def test_the_most_frequent_comes_first_and_the_lower_id_among_equals():
     assert frequency_order(torch.ones(300)).tolist() == list(range(300))
     assert frequency_order(torch.tensor([0.5, 1.5])).tolist() == [1, 0]
     counts = torch.randint(5, (1000,), generator=torch.Generator().manual_seed(0))
-    assert frequency_order(counts).tolist() == sorted(range(1000), key=lambda word: (-counts[word].item(), word))
+    assert frequency_order(counts).tolist() == sorted(
+        range(1000), key=lambda word: (-counts[word].item(), word)
+    )
 
 
 def test_counts_are_read_on_the_cpu_whatever_the_default_device():
@@ -546,7 +642,10 @@ def test_the_state_is_that_of_the_full_softmax(make):
 
 
 @every_loss
-@pytest.mark.parametrize("move", [copy.deepcopy, lambda loss: pickle.loads(pickle.dumps(loss)), lambda loss: loss.to("cpu")])
+@pytest.mark.parametrize(
+    "move",
+    [copy.deepcopy, lambda loss: pickle.loads(pickle.dumps(loss)), lambda loss: loss.to("cpu")],
+)
 def test_copies_and_pickles_are_the_same_loss(make, move):
     loss, (embeddings, targets) = randomised(make(V, D)), problem()
     expected = results(loss, embeddings, targets)
@@ -568,7 +667,11 @@ def test_a_change_of_type_changes_only_the_precision(make):
 
 def test_the_surprise_by_hand():
     # For V = 3 the chances are ln 2, ln 3/2 and ln 4/3, each over ln 4.
-    expected = -(math.log(0.5) / 2 + math.log(math.log(1.5) / math.log(4)) / 4 + math.log(math.log(4 / 3) / math.log(4)) / 4)
+    expected = -(
+        math.log(0.5) / 2
+        + math.log(math.log(1.5) / math.log(4)) / 4
+        + math.log(math.log(4 / 3) / math.log(4)) / 4
+    )
     assert expected == pytest.approx(1.0470, abs=1e-4)
     assert SampledSoftmaxLoss(3, 2, 1).check_order([20, 10, 10]) == pytest.approx(expected)
     in_order = SampledSoftmaxLoss(3, 2, 1, frequency_order=[2, 0, 1])
@@ -581,10 +684,15 @@ def test_sorted_zipfian_counts_pass_and_others_are_told_the_remedy(size):
     assert SampledSoftmaxLoss(size, 2, 1).check_order(counts) < math.log(size)
     shuffled = counts[torch.randperm(size, generator=torch.Generator().manual_seed(0))]
     for wrong in (counts.flip(0), shuffled) if size > 10 else (counts.flip(0),):
-        with pytest.raises(ValueError, match=rf"ln V = {math.log(size):.2f}.*frequency_order=frequency_order\(counts\)"):
+        with pytest.raises(
+            ValueError,
+            match=rf"ln V = {math.log(size):.2f}.*frequency_order=frequency_order\(counts\)",
+        ):
             SampledSoftmaxLoss(size, 2, 1).check_order(wrong)
         remedied = SampledSoftmaxLoss(size, 2, 1, frequency_order=frequency_order(wrong))
-        assert remedied.check_order(wrong) == pytest.approx(SampledSoftmaxLoss(size, 2, 1).check_order(counts))
+        assert remedied.check_order(wrong) == pytest.approx(
+            SampledSoftmaxLoss(size, 2, 1).check_order(counts)
+        )
 
 
 def test_words_that_are_all_as_frequent_are_not_called_unsorted():
@@ -603,14 +711,18 @@ def test_counts_that_are_none_are_refused(counts):
     with pytest.raises(ValueError, match=re.escape(f"counts {tuple(torch.tensor(counts).shape)}")):
         SampledSoftmaxLoss(3, 2, 1).check_order(counts)
     if counts != [1, 2]:
-        with pytest.raises(ValueError, match=re.escape(f"counts {tuple(torch.tensor(counts).shape)}")):
+        with pytest.raises(
+            ValueError, match=re.escape(f"counts {tuple(torch.tensor(counts).shape)}")
+        ):
             frequency_order(counts)
 
 
 # ------------------------------------------------------------------------------------ errors
 
 
-@pytest.mark.parametrize("make", [SoftmaxLoss, lambda *sizes: SampledSoftmaxLoss(*sizes, 1)], ids=["full", "sampled"])
+@pytest.mark.parametrize(
+    "make", [SoftmaxLoss, lambda *sizes: SampledSoftmaxLoss(*sizes, 1)], ids=["full", "sampled"]
+)
 @pytest.mark.parametrize("wrong", [0, -3, True, 2.0, "5", None])
 def test_a_size_that_is_no_positive_integer_is_refused(make, wrong):
     with pytest.raises(ValueError, match=f"vocab_size={wrong!r}"):
@@ -635,7 +747,15 @@ def test_a_target_outside_the_vocabulary_is_refused_by_value(make, training, wro
 
 @every_loss
 @pytest.mark.parametrize(
-    "embeddings, targets", [((4, D), (3,)), ((4, D + 1), (4,)), ((2, 2, D), (2, 2)), ((D,), ()), ((4, D), (4, 1)), ((1, D), (4,))]
+    "embeddings, targets",
+    [
+        ((4, D), (3,)),
+        ((4, D + 1), (4,)),
+        ((2, 2, D), (2, 2)),
+        ((D,), ()),
+        ((4, D), (4, 1)),
+        ((1, D), (4,)),
+    ],
 )
 def test_shapes_that_do_not_belong_together_are_refused(make, embeddings, targets):
     with pytest.raises(ValueError) as error:
@@ -676,7 +796,9 @@ def test_an_order_that_is_no_permutation_is_refused_by_value(order, named):
 def learn(make, steps=1000, batch=2000):
     """Trains on 8 known distributions over 100 words; the full cross-entropy that results, in nats above the entropy."""
     torch.manual_seed(0)
-    truth = (log_uniform(torch.arange(100), 100).log().float() + torch.randn(8, 100)).softmax(-1)  # Zipfian, each its own way
+    truth = (log_uniform(torch.arange(100), 100).log().float() + torch.randn(8, 100)).softmax(
+        -1
+    )  # Zipfian, each its own way
     contexts, loss = nn.Embedding(8, 8), make(100, 8)
     optimizer = torch.optim.Adam([*contexts.parameters(), *loss.parameters()], lr=0.05)
     schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.02, steps)
@@ -699,5 +821,7 @@ def test_a_model_trained_on_samples_learns_the_distributions(num_samples, bound)
 
 
 def test_a_model_trained_without_the_correction_does_not(monkeypatch):
-    monkeypatch.setattr(losses, "log_expected_count", lambda ranks, *_: torch.zeros(len(ranks), dtype=torch.float64))
+    monkeypatch.setattr(
+        losses, "log_expected_count", lambda ranks, *_: torch.zeros(len(ranks), dtype=torch.float64)
+    )
     assert learn(lambda *sizes: SampledSoftmaxLoss(*sizes, 20)) > 0.3

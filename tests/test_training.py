@@ -30,7 +30,14 @@ from mlm_lib.language_model import LanguageModel, LSTMContextualizer
 from mlm_lib.masked_lm import MaskedLanguageModel
 from mlm_lib.masking import MaskingCollator
 from mlm_lib.pretrained import to_hf
-from mlm_lib.training import HeldOut, History, ShowPredictions, TrainingConfig, TrainingStopped, train
+from mlm_lib.training import (
+    HeldOut,
+    History,
+    ShowPredictions,
+    TrainingConfig,
+    TrainingStopped,
+    train,
+)
 from mlm_lib.wordpiece import WordPieceTokenizer
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -38,8 +45,16 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 ROOT = Path(training.__file__).resolve().parents[1]
 VOCAB = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghijklmnopqrstuvwxyz"]
 TOKENIZER = WordPieceTokenizer({token: index for index, token in enumerate(VOCAB)})
-SIZES = {"hidden_size": 16, "num_layers": 1, "num_heads": 2, "intermediate_size": 32, "max_length": 16}
-ROWS = [[2, *(5 + (3 * i + j) % 26 for j in range(3 + 7 * i % 11)), 3] for i in range(46)]  # 5 to 15 tokens
+SIZES = {
+    "hidden_size": 16,
+    "num_layers": 1,
+    "num_heads": 2,
+    "intermediate_size": 32,
+    "max_length": 16,
+}
+ROWS = [
+    [2, *(5 + (3 * i + j) % 26 for j in range(3 + 7 * i % 11)), 3] for i in range(46)
+]  # 5 to 15 tokens
 
 
 def tiny(dropout=0.1, seed=0):
@@ -49,15 +64,24 @@ def tiny(dropout=0.1, seed=0):
 
 def tiny_of_transformers(dropout=0.0):
     torch.manual_seed(0)
-    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+    sizes = {
+        "hidden_size": 16,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "intermediate_size": 32,
+    }
     drops = {"hidden_dropout_prob": dropout, "attention_probs_dropout_prob": dropout}
-    return BertForMaskedLM(BertConfig(vocab_size=len(VOCAB), max_position_embeddings=16, **sizes, **drops))
+    return BertForMaskedLM(
+        BertConfig(vocab_size=len(VOCAB), max_position_embeddings=16, **sizes, **drops)
+    )
 
 
 def tiny_language_model(**options):
     torch.manual_seed(0)
     contextualizer = LSTMContextualizer(16, 16, 1, bidirectional=True)
-    return LanguageModel(len(VOCAB), nn.Embedding(len(VOCAB), 16), contextualizer, bidirectional=True, **options)
+    return LanguageModel(
+        len(VOCAB), nn.Embedding(len(VOCAB), 16), contextualizer, bidirectional=True, **options
+    )
 
 
 def padded(rows):
@@ -70,11 +94,32 @@ def collator(seed=0, **options):
     return MaskingCollator(TOKENIZER, seed=seed, **options)
 
 
-def go(out=None, *, model=None, data=ROWS, collate=None, resume=False, evaluate=None, callbacks=(), **settings):
+def go(
+    out=None,
+    *,
+    model=None,
+    data=ROWS,
+    collate=None,
+    resume=False,
+    evaluate=None,
+    callbacks=(),
+    **settings,
+):
     """Train the tiny model; settings are those of the configuration."""
     model = model or tiny()
-    config = TrainingConfig(**{"steps": 10, "batch_size": 8, "precision": "fp32", "device": "cpu"} | settings)
-    history = train(model, data, collate or collator(), config, out=out, resume=resume, evaluate=evaluate, callbacks=callbacks)
+    config = TrainingConfig(
+        **{"steps": 10, "batch_size": 8, "precision": "fp32", "device": "cpu"} | settings
+    )
+    history = train(
+        model,
+        data,
+        collate or collator(),
+        config,
+        out=out,
+        resume=resume,
+        evaluate=evaluate,
+        callbacks=callbacks,
+    )
     return model, history
 
 
@@ -99,7 +144,10 @@ def log_of(out):
 
 def timeless(rows):
     """Rows of the log without what a clock says."""
-    return [{name: value for name, value in row.items() if name not in ("seconds", "tokens_per_second")} for row in rows]
+    return [
+        {name: value for name, value in row.items() if name not in ("seconds", "tokens_per_second")}
+        for row in rows
+    ]
 
 
 def checkpoints(out):
@@ -107,7 +155,11 @@ def checkpoints(out):
 
 
 def contents(folder):
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
 
 
 class Stream:
@@ -170,14 +222,29 @@ SCENARIOS = {
     "dropout": {},
     "rows of like length": {"group_by_length": True},
     "stream": {"stream": True},
-    "draws in evaluation and callback": {"evaluate": draws, "callbacks": [draw_in_callback], "evaluate_every": 5},
+    "draws in evaluation and callback": {
+        "evaluate": draws,
+        "callbacks": [draw_in_callback],
+        "evaluate_every": 5,
+    },
 }
 
 
 def train_scenario(name, out, callbacks=(), resume=False):
-    settings = {"steps": STEPS, "batch_size": 4, "checkpoint_every": 3, "log_every": 2, "keep": KEEP} | SCENARIOS[name]
+    settings = {
+        "steps": STEPS,
+        "batch_size": 4,
+        "checkpoint_every": 3,
+        "log_every": 2,
+        "keep": KEEP,
+    } | SCENARIOS[name]
     data = Stream() if settings.pop("stream", False) else ROWS
-    go(out, data=data, resume=resume, **settings | {"callbacks": [*settings.get("callbacks", ()), *callbacks]})
+    go(
+        out,
+        data=data,
+        resume=resume,
+        **settings | {"callbacks": [*settings.get("callbacks", ()), *callbacks]},
+    )
 
 
 def in_child(call):
@@ -228,9 +295,13 @@ def survive(root):
         whole, out, kills = root / name / "whole", root / name / "killed", 0
         in_child(lambda: train_scenario(name, whole))
         rng = random.Random(name)
-        while kills < KILLS and in_child(lambda: train_scenario(name, out, [end_at_random(rng)], resume=True)):
+        while kills < KILLS and in_child(
+            lambda: train_scenario(name, out, [end_at_random(rng)], resume=True)
+        ):
             kills, _ = kills + 1, [rng.random() for _ in range(3)]
-        steps = max((int(path.name[5:]) for path in (out / "checkpoints").glob("step-*")), default=0)
+        steps = max(
+            (int(path.name[5:]) for path in (out / "checkpoints").glob("step-*")), default=0
+        )
         in_child(lambda: train_scenario(name, out, resume=True))
         outcomes[name] = {"kills": kills, "steps before the last run": steps}
     print(json.dumps(outcomes))
@@ -238,14 +309,28 @@ def survive(root):
 
 def fresh_python(call, *arguments, processes=None, folder=None):
     """Call a function of this file in a fresh interpreter, or in several under torchrun; what it printed."""
-    environment = os.environ | {"PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}", "OMP_NUM_THREADS": "1", "PYTHONUTF8": "1"}
+    environment = os.environ | {
+        "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}",
+        "OMP_NUM_THREADS": "1",
+        "PYTHONUTF8": "1",
+    }
     script = f"from pathlib import Path\nimport test_training\ntest_training.{call}(*map(Path, {[str(a) for a in arguments]!r}))\n"
     command = [sys.executable, "-c", script]
     if processes:
         file = folder / "run.py"
         file.write_text(script)
-        command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(processes), str(file)]
-    process = subprocess.run(command, env=environment, capture_output=True, text=True, encoding="utf-8", timeout=120)
+        command = [
+            sys.executable,
+            "-m",
+            "torch.distributed.run",
+            "--standalone",
+            "--nproc_per_node",
+            str(processes),
+            str(file),
+        ]
+    process = subprocess.run(
+        command, env=environment, capture_output=True, text=True, encoding="utf-8", timeout=120
+    )
     assert process.returncode == 0, process.stderr
     return process.stdout
 
@@ -265,7 +350,9 @@ def survived(tmp_path_factory):
 def test_a_run_killed_ten_times_ends_with_the_weights_of_one_that_was_not(survived, name):
     root, outcomes = survived
     whole, killed = root / name / "whole", root / name / "killed"
-    assert outcomes[name]["kills"] == KILLS and 0 < outcomes[name]["steps before the last run"] < STEPS
+    assert (
+        outcomes[name]["kills"] == KILLS and 0 < outcomes[name]["steps before the last run"] < STEPS
+    )
     last = [folder / "checkpoints" / f"step-{STEPS:08d}" for folder in (whole, killed)]
     assert len({(path / "model.safetensors").read_bytes() for path in last}) == 1
     one, other = (torch.load(path / "state.pt", weights_only=True) for path in last)
@@ -289,11 +376,22 @@ def test_a_run_killed_ten_times_logs_each_step_once_and_keeps_the_last_checkpoin
 # ------------------------------------------------------------------------------------ resume: in one process
 
 
-@pytest.mark.parametrize("settings", [{}, {"group_by_length": True}, {"log_every": 4}, {"evaluate": draws, "evaluate_every": 3}])
-@pytest.mark.parametrize("stop", [3, 6, 7, 12])  # an epoch has 6 batches: in its middle, at its end, after it
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"group_by_length": True}, {"log_every": 4}, {"evaluate": draws, "evaluate_every": 3}],
+)
+@pytest.mark.parametrize(
+    "stop", [3, 6, 7, 12]
+)  # an epoch has 6 batches: in its middle, at its end, after it
 def test_a_resumed_run_goes_on_to_the_bit(tmp_path, settings, stop):
     whole, history = go(steps=15, schedule="constant", warmup=2, **settings)
-    go(tmp_path, steps=stop, schedule="constant", warmup=2, **{**settings, "evaluate_every": 100, "log_every": 4})
+    go(
+        tmp_path,
+        steps=stop,
+        schedule="constant",
+        warmup=2,
+        **{**settings, "evaluate_every": 100, "log_every": 4},
+    )
     settings.setdefault("log_every", 4)
     resumed, later = go(tmp_path, steps=15, schedule="constant", warmup=2, resume=True, **settings)
     assert_same(whole, resumed)
@@ -334,8 +432,14 @@ def test_a_finished_run_that_is_resumed_changes_nothing(tmp_path):
 def test_a_resumed_run_with_more_steps_goes_on(tmp_path):
     go(tmp_path)
     seen = []
-    _, history = go(tmp_path, steps=13, resume=True, callbacks=[lambda model, step, row: seen.append(step)])
-    assert seen == [11, 12, 13] and history.step == 13 and [row["step"] for row in log_of(tmp_path)] == [10, 13]
+    _, history = go(
+        tmp_path, steps=13, resume=True, callbacks=[lambda model, step, row: seen.append(step)]
+    )
+    assert (
+        seen == [11, 12, 13]
+        and history.step == 13
+        and [row["step"] for row in log_of(tmp_path)] == [10, 13]
+    )
 
 
 def test_without_resume_checkpoints_are_not_overwritten(tmp_path):
@@ -391,7 +495,16 @@ def test_a_checkpoint_of_another_model_is_a_value_error(tmp_path, changes):
         go(tmp_path, model=other, steps=20, resume=True)
 
 
-@pytest.mark.parametrize("free", [{"log_every": 3}, {"checkpoint_every": 2}, {"keep": 1}, {"evaluate_every": 4}, {"progress": False}])
+@pytest.mark.parametrize(
+    "free",
+    [
+        {"log_every": 3},
+        {"checkpoint_every": 2},
+        {"keep": 1},
+        {"evaluate_every": 4},
+        {"progress": False},
+    ],
+)
 def test_what_does_not_touch_the_weights_may_change(tmp_path, free):
     go(tmp_path, steps=10, checkpoint_every=5)
     shutil.rmtree(tmp_path / "checkpoints" / "step-00000010")
@@ -516,7 +629,11 @@ def test_a_half_written_checkpoint_is_ignored(out, trained):
 def test_a_manifest_holds_the_sha_256_of_every_other_file(out):
     for folder in (out / "checkpoints").iterdir():
         manifest = json.loads((folder / "manifest.json").read_text())
-        files = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.iterdir() if path.suffix != ".json"}
+        files = {
+            path.name: hashlib.sha256(path.read_bytes()).hexdigest()
+            for path in folder.iterdir()
+            if path.suffix != ".json"
+        }
         assert manifest == {"step": int(folder.name[5:]), "sha256": files} and len(files) == 2
 
 
@@ -552,14 +669,21 @@ def fill_the_disk(root):
     for name, size in {"weights": 5000, "state": 25000}.items():
         out = root / name
         try:
-            go(out, checkpoint_every=5, callbacks=[lambda model, step, row: limit(size) if step == 6 else None])
+            go(
+                out,
+                checkpoint_every=5,
+                callbacks=[lambda model, step, row: limit(size) if step == 6 else None],
+            )
             outcome = ["nothing", "", None]
         except Exception as error:
             outcome = [type(error).__name__, str(error), getattr(error, "errno", None)]
         limit(resource.RLIM_INFINITY)
         left = checkpoints(out)
         model, _ = go(out, resume=True)
-        same = all(torch.equal(one, other) for one, other in zip(model.state_dict().values(), whole.state_dict().values()))
+        same = all(
+            torch.equal(one, other)
+            for one, other in zip(model.state_dict().values(), whole.state_dict().values())
+        )
         outcomes[name] = [*outcome, left, same]
     print(json.dumps(outcomes))
 
@@ -571,12 +695,20 @@ def test_a_full_disk_is_an_os_error_and_the_checkpoint_before_can_be_resumed(tmp
     assert set(outcomes) == {"weights", "state"}
     for name, (kind, message, number, left, same) in outcomes.items():
         assert kind == "OSError" and number == errno.EFBIG, message
-        assert_says(message, ["step 10 could not be written", str(tmp_path / name / "checkpoints" / "step-00000005")])
+        assert_says(
+            message,
+            [
+                "step 10 could not be written",
+                str(tmp_path / name / "checkpoints" / "step-00000005"),
+            ],
+        )
         assert left == ["step-00000005"] and same
 
 
 @pytest.mark.parametrize("function", ["mkdir", "fsync", "replace"])
-def test_a_checkpoint_that_cannot_be_written_is_an_os_error_that_names_the_last_one(tmp_path, monkeypatch, function):
+def test_a_checkpoint_that_cannot_be_written_is_an_os_error_that_names_the_last_one(
+    tmp_path, monkeypatch, function
+):
     whole, _ = go()
     before = {}
 
@@ -592,8 +724,12 @@ def test_a_checkpoint_that_cannot_be_written_is_an_os_error_that_names_the_last_
         go(tmp_path, checkpoint_every=5, callbacks=[break_it])
     monkeypatch.undo()
     assert caught.value.errno == errno.ENOSPC
-    assert_says(caught.value, ["step 10", "No space left", str(tmp_path / "checkpoints" / "step-00000005")])
-    assert contents(tmp_path / "checkpoints") == before and checkpoints(tmp_path) == ["step-00000005"]
+    assert_says(
+        caught.value, ["step 10", "No space left", str(tmp_path / "checkpoints" / "step-00000005")]
+    )
+    assert contents(tmp_path / "checkpoints") == before and checkpoints(tmp_path) == [
+        "step-00000005"
+    ]
     assert_same(go(tmp_path, resume=True)[0], whole)
 
 
@@ -669,7 +805,9 @@ def test_steps_are_those_of_torchs_adamw_with_decay_on_matrices_only(norm):
     theirs = to_hf(ours)
     assert isinstance(theirs, BertForMaskedLM)
     batch = collator()(ROWS[:8])
-    plain = [p for name, p in theirs.named_parameters() if name.endswith("bias") or "LayerNorm" in name]
+    plain = [
+        p for name, p in theirs.named_parameters() if name.endswith("bias") or "LayerNorm" in name
+    ]
     decayed = [p for p in theirs.parameters() if not any(p is other for other in plain)]
     groups = [{"params": decayed, "weight_decay": 0.3}, {"params": plain, "weight_decay": 0.0}]
     optimizer = torch.optim.AdamW(groups, lr=0.01, betas=(0.8, 0.95), eps=1e-2)
@@ -687,7 +825,9 @@ def test_steps_are_those_of_torchs_adamw_with_decay_on_matrices_only(norm):
     again = to_hf(ours).state_dict()
     for name, weight in theirs.state_dict().items():
         torch.testing.assert_close(again[name], weight, rtol=1e-5, atol=1e-6, msg=name)
-    assert history.curve("gradient_norm")[1] == pytest.approx(norms, rel=1e-4)  # before it is clipped
+    assert history.curve("gradient_norm")[1] == pytest.approx(
+        norms, rel=1e-4
+    )  # before it is clipped
 
 
 def test_a_model_without_biases_and_one_with_frozen_weights_train():
@@ -697,7 +837,9 @@ def test_a_model_without_biases_and_one_with_frozen_weights_train():
             self.table, self.out = nn.Embedding(len(VOCAB), 4), nn.Linear(4, len(VOCAB), bias=False)
 
         def forward(self, input_ids, attention_mask, labels):
-            return {"loss": F.cross_entropy(self.out(self.table(input_ids)).transpose(1, 2), labels)}
+            return {
+                "loss": F.cross_entropy(self.out(self.table(input_ids)).transpose(1, 2), labels)
+            }
 
     bag = Bag()
     before = weights(bag)
@@ -707,7 +849,11 @@ def test_a_model_without_biases_and_one_with_frozen_weights_train():
     frozen.embedder.requires_grad_(False)
     before = weights(frozen)
     go(model=frozen)
-    changed = {name for name, weight in frozen.state_dict().items() if not torch.equal(weight, before[name])}
+    changed = {
+        name
+        for name, weight in frozen.state_dict().items()
+        if not torch.equal(weight, before[name])
+    }
     assert changed and all(name.startswith("head.") for name in changed)
 
 
@@ -726,7 +872,9 @@ RATES = [
 @pytest.mark.parametrize("settings, rates", RATES)
 def test_the_learning_rate_follows_the_schedule(settings, rates):
     config = TrainingConfig(learning_rate=2.0, **settings)
-    assert {step: config.learning_rate_at(step) / 2 for step in rates} == pytest.approx(rates, abs=1e-6)
+    assert {step: config.learning_rate_at(step) / 2 for step in rates} == pytest.approx(
+        rates, abs=1e-6
+    )
 
 
 def test_with_seconds_the_learning_rate_follows_the_clock_or_the_steps_whichever_is_further():
@@ -734,12 +882,16 @@ def test_with_seconds_the_learning_rate_follows_the_clock_or_the_steps_whichever
     rates = {0: 0, 10: 0.5, 20: 1, 60: 0.5, 100: 0, 120: 0}
     assert {at: config.learning_rate_at(1000, at) for at in rates} == pytest.approx(rates)
     both = TrainingConfig(steps=10, seconds=100, warmup=0, learning_rate=1.0)
-    assert both.learning_rate_at(2, 50) == pytest.approx(0.5) and both.learning_rate_at(8, 50) == pytest.approx(0.2)
+    assert both.learning_rate_at(2, 50) == pytest.approx(0.5) and both.learning_rate_at(
+        8, 50
+    ) == pytest.approx(0.2)
 
 
 def test_the_rate_of_a_row_is_the_one_the_step_was_taken_with():
     _, history = go(steps=6, log_every=1, warmup=2)
-    assert history.curve("learning_rate")[1] == [TrainingConfig(steps=6, warmup=2).learning_rate_at(step) for step in range(6)]
+    assert history.curve("learning_rate")[1] == [
+        TrainingConfig(steps=6, warmup=2).learning_rate_at(step) for step in range(6)
+    ]
 
 
 def test_a_row_holds_the_mean_loss_since_the_row_before_and_the_real_tokens_so_far():
@@ -747,7 +899,9 @@ def test_a_row_holds_the_mean_loss_since_the_row_before_and_the_real_tokens_so_f
     _, history = go(model=model, steps=7, log_every=3)
     steps, losses = history.curve("loss")
     assert steps == [3, 6, 7]
-    assert losses == pytest.approx([np.mean(model.losses[:3]), np.mean(model.losses[3:6]), model.losses[6]])
+    assert losses == pytest.approx(
+        [np.mean(model.losses[:3]), np.mean(model.losses[3:6]), model.losses[6]]
+    )
     tokens = np.cumsum([(batch["input_ids"] != 0).sum().item() for batch in model.batches])
     assert history.curve("tokens")[1] == [tokens[2], tokens[5], tokens[6]]
     assert history.tokens == tokens[-1] < sum(batch["input_ids"].numel() for batch in model.batches)
@@ -784,7 +938,9 @@ def test_a_held_out_evaluation_does_not_change_the_training():
 
 
 def test_evaluations_come_every_so_many_steps_and_at_the_end():
-    _, history = go(evaluate=lambda model: {"answer": torch.tensor(42)}, evaluate_every=4, log_every=5)
+    _, history = go(
+        evaluate=lambda model: {"answer": torch.tensor(42)}, evaluate_every=4, log_every=5
+    )
     assert history.curve("answer") == ([4, 8, 10], [42.0, 42.0, 42.0])
     assert [row["step"] for row in history.rows] == [4, 5, 8, 10]
     assert go(evaluate=lambda model: {"answer": 1}, log_every=5)[1].curve("answer")[0] == [10]
@@ -792,9 +948,13 @@ def test_evaluations_come_every_so_many_steps_and_at_the_end():
 
 def test_a_callback_is_called_after_each_step_with_the_row_if_there_is_one():
     calls = []
-    _, history = go(steps=5, log_every=2, callbacks=[lambda model, step, row: calls.append((step, row))])
+    _, history = go(
+        steps=5, log_every=2, callbacks=[lambda model, step, row: calls.append((step, row))]
+    )
     assert [step for step, _ in calls] == [1, 2, 3, 4, 5]
-    assert [row for _, row in calls if row] == history.rows and [row is None for _, row in calls] == [True, False, True, False, False]
+    assert [row for _, row in calls if row] == history.rows and [
+        row is None for _, row in calls
+    ] == [True, False, True, False, False]
 
 
 def test_held_out_is_the_mean_over_masked_tokens_and_the_same_each_time():
@@ -804,7 +964,9 @@ def test_held_out_is_the_mean_over_masked_tokens_and_the_same_each_time():
     model.eval()
     for batch in held.batches:
         logits = model(batch["input_ids"], batch["attention_mask"])["logits"]
-        total += F.cross_entropy(logits.flatten(0, 1), batch["labels"].flatten(), reduction="sum").item()
+        total += F.cross_entropy(
+            logits.flatten(0, 1), batch["labels"].flatten(), reduction="sum"
+        ).item()
         count += (batch["labels"] != -100).sum().item()
     assert held.count == count
     found = held(model)
@@ -826,7 +988,9 @@ def test_held_out_with_a_batch_without_masks_works_with_a_model_of_transformers(
     collate = collator(1)
     assert any((collate([row])["labels"] == -100).all() for row in sorted(ROWS[:12], key=len))
     held = HeldOut(ROWS[:12], collator(1), batch_size=1)
-    assert held(tiny_of_transformers())["held_out_loss"] == pytest.approx(np.log(len(VOCAB)), abs=0.5)
+    assert held(tiny_of_transformers())["held_out_loss"] == pytest.approx(
+        np.log(len(VOCAB)), abs=0.5
+    )
 
 
 @pytest.mark.parametrize("examples", [[], [[2, 3]]])
@@ -854,7 +1018,9 @@ def test_show_predictions_prints_the_likeliest_and_does_not_change_the_training(
         model.head.bias[VOCAB.index("q")] = 100
     capsys.readouterr()
     show(model.eval(), 5, None)
-    assert capsys.readouterr().out.strip() == "step      5  a [MASK] c  ->  q" and not model.training
+    assert (
+        capsys.readouterr().out.strip() == "step      5  a [MASK] c  ->  q" and not model.training
+    )
 
 
 def test_show_predictions_refuses_a_sentence_without_a_blank():
@@ -933,7 +1099,10 @@ def test_runs_of_different_precision_follow_each_other_in_one_process():
     assert not torch.equal(low.head.dense.weight, alone.head.dense.weight)
 
 
-@pytest.mark.parametrize("precision, native, autocast", [("auto", False, False), ("auto", True, True), ("bf16", False, True), ("fp32", True, False)])
+@pytest.mark.parametrize(
+    "precision, native, autocast",
+    [("auto", False, False), ("auto", True, True), ("bf16", False, True), ("fp32", True, False)],
+)
 def test_auto_is_bf16_only_where_the_hardware_has_it(monkeypatch, precision, native, autocast):
     monkeypatch.setattr(training, "native_bf16", lambda device="cpu": native)
     model = Recorder()
@@ -966,13 +1135,27 @@ def test_a_device_that_is_not_here_is_an_error():
 def test_each_epoch_is_another_permutation_that_depends_on_the_seed_only():
     one, again, other = Seen(), Seen(), Seen()
     go(steps=18, collate=one)
-    go(steps=18, collate=again, learning_rate=1e-5, checkpoint_every=3, log_every=1, callbacks=[draw_in_callback])
+    go(
+        steps=18,
+        collate=again,
+        learning_rate=1e-5,
+        checkpoint_every=3,
+        log_every=1,
+        callbacks=[draw_in_callback],
+    )
     go(steps=18, collate=other, seed=1)
     assert one.batches == again.batches != other.batches
     epochs = [sum(one.batches[i : i + 6], []) for i in (0, 6, 12)]
     assert all(sorted(epoch) == list(range(46)) for epoch in epochs)
     assert epochs[0] != epochs[1] != epochs[2] and epochs[0] != sorted(epochs[0])
-    assert [len(batch) for batch in one.batches[:6]] == [8, 8, 8, 8, 8, 6]  # the last rows are used too
+    assert [len(batch) for batch in one.batches[:6]] == [
+        8,
+        8,
+        8,
+        8,
+        8,
+        6,
+    ]  # the last rows are used too
 
 
 def test_grouped_batches_hold_rows_of_like_length_and_cover_the_epoch():
@@ -980,7 +1163,10 @@ def test_grouped_batches_hold_rows_of_like_length_and_cover_the_epoch():
     go(steps=12, collate=seen, group_by_length=True)
     for epoch in (seen.batches[:6], seen.batches[6:]):
         assert sorted(sum(epoch, [])) == list(range(46))
-        spreads = [max(lengths) - min(lengths) for lengths in ([len(ROWS[i]) for i in batch] for batch in epoch)]
+        spreads = [
+            max(lengths) - min(lengths)
+            for lengths in ([len(ROWS[i]) for i in batch] for batch in epoch)
+        ]
         assert max(spreads) <= 3  # of 10 without groups
         means = [np.mean([len(ROWS[i]) for i in batch]) for batch in epoch]
         assert means != sorted(means) and means != sorted(means, reverse=True)
@@ -1001,7 +1187,9 @@ def test_a_stream_is_read_in_its_own_order_and_told_the_epoch():
     go(steps=13, collate=seen, data=stream)
     for epoch in (0, 1):
         stream.set_epoch(epoch)
-        assert sum(seen.batches[6 * epoch : 6 * epoch + 6], []) == [ROWS.index(row) for row in stream]
+        assert sum(seen.batches[6 * epoch : 6 * epoch + 6], []) == [
+            ROWS.index(row) for row in stream
+        ]
     assert [len(batch) for batch in seen.batches] == [8, 8, 8, 8, 8, 6, 8, 8, 8, 8, 8, 6, 8]
 
 
@@ -1041,7 +1229,11 @@ def test_a_dataset_with_a_length_is_told_the_epoch_too(grouped):
     seen = Seen()
     go(steps=8, batch_size=4, collate=seen, data=Renewed(), group_by_length=grouped)
     epochs = [seen.batches[:2], seen.batches[2:5], seen.batches[5:7]]
-    assert [sorted(sum(epoch, [])) for epoch in epochs] == [list(range(8)), list(range(8, 17)), list(range(16, 24))]
+    assert [sorted(sum(epoch, [])) for epoch in epochs] == [
+        list(range(8)),
+        list(range(8, 17)),
+        list(range(16, 24)),
+    ]
 
 
 @pytest.mark.parametrize("grouped", [False, True])
@@ -1055,7 +1247,11 @@ def test_a_dataset_that_is_renewed_in_each_epoch_can_be_resumed(tmp_path, stop, 
     assert first.batches + second.batches == whole.batches
 
 
-@pytest.mark.parametrize("once", [iter(ROWS), (row for row in ROWS), map(list, ROWS)], ids=["iterator", "generator", "map"])
+@pytest.mark.parametrize(
+    "once",
+    [iter(ROWS), (row for row in ROWS), map(list, ROWS)],
+    ids=["iterator", "generator", "map"],
+)
 def test_what_can_be_read_only_once_is_refused(once):
     with pytest.raises(ValueError, match=f"a {type(once).__name__} can be read only once"):
         go(data=once)
@@ -1084,7 +1280,13 @@ def test_a_dataset_smaller_than_a_batch_is_used_whole():
 def test_a_model_and_a_collator_of_transformers_train_and_resume(tmp_path):
     def run(out=None, **settings):
         collate = DataCollatorForLanguageModeling(TOKENIZER.to_hf())
-        return go(out, model=tiny_of_transformers(0.1), data=[{"input_ids": row} for row in ROWS], collate=collate, **settings)
+        return go(
+            out,
+            model=tiny_of_transformers(0.1),
+            data=[{"input_ids": row} for row in ROWS],
+            collate=collate,
+            **settings,
+        )
 
     whole, history = run(steps=12)
     assert history.rows[-1]["loss"] > 0
@@ -1120,7 +1322,11 @@ def test_a_batch_without_labels_does_not_stop_a_model_of_transformers():
 # ------------------------------------------------------------------------------------ several processes
 
 TOGETHER = {
-    "ours": {"steps": 9, "batch_size": 4, "data": ROWS[:9]},  # the last batch of an epoch has one row
+    "ours": {
+        "steps": 9,
+        "batch_size": 4,
+        "data": ROWS[:9],
+    },  # the last batch of an epoch has one row
     "transformers": {"steps": 9, "batch_size": 4, "data": ROWS[:9]},
     "grouped": {"steps": 9, "batch_size": 8, "group_by_length": True, "evaluate_every": 4},
     "language model": {"steps": 9, "batch_size": 4, "data": ROWS[:9], "evaluate_every": 4},
@@ -1138,7 +1344,14 @@ def train_together(root):
         collate = padded if name == "language model" else None
         evaluate = HeldOut(ROWS[-10:], collate or collator(1))
         try:
-            go(root / name, model=model, collate=collate, evaluate=evaluate, log_every=1, **settings)
+            go(
+                root / name,
+                model=model,
+                collate=collate,
+                evaluate=evaluate,
+                log_every=1,
+                **settings,
+            )
         except TrainingStopped as error:
             (root / f"{name}-{rank}.txt").write_text(str(error))
         torch.save(model.state_dict(), root / f"{name}-{rank}.pt")
@@ -1150,10 +1363,18 @@ def train_together(root):
 
 
 def test_without_labels_the_tokens_and_the_held_out_mean_are_those_of_the_real_tokens():
-    model, history = go(model=tiny_language_model(), collate=padded, steps=1, batch_size=len(ROWS), evaluate=HeldOut(ROWS[:5], padded, batch_size=2))
+    model, history = go(
+        model=tiny_language_model(),
+        collate=padded,
+        steps=1,
+        batch_size=len(ROWS),
+        evaluate=HeldOut(ROWS[:5], padded, batch_size=2),
+    )
     assert history.tokens == sum(map(len, ROWS))
     sums = [(len(row) - 1) * model(torch.tensor([row]))["loss"].item() for row in ROWS[:5]]
-    assert history.rows[-1]["held_out_loss"] == pytest.approx(sum(sums) / sum(len(row) - 1 for row in ROWS[:5]), rel=1e-5)
+    assert history.rows[-1]["held_out_loss"] == pytest.approx(
+        sum(sums) / sum(len(row) - 1 for row in ROWS[:5]), rel=1e-5
+    )
 
 
 def test_sparse_gradients_are_refused_by_name():
@@ -1177,13 +1398,21 @@ def load(path):
 @pytest.mark.parametrize("name", ["ours", "transformers", "grouped", "language model"])
 def test_two_processes_train_as_one(together, name):
     one, two = together
-    assert [path.read_text() for path in (*one.glob("*.txt"), *two.glob("*.txt")) if path.name.startswith(name)] == []
+    assert [
+        path.read_text()
+        for path in (*one.glob("*.txt"), *two.glob("*.txt"))
+        if path.name.startswith(name)
+    ] == []
     alone = load(one / f"{name}-alone.pt")
     for rank in (0, 1):
         for weight, tensor in load(two / f"{name}-{rank}.pt").items():
-            torch.testing.assert_close(tensor, alone[weight], rtol=1e-5, atol=1e-5, msg=f"{weight} of process {rank}")
+            torch.testing.assert_close(
+                tensor, alone[weight], rtol=1e-5, atol=1e-5, msg=f"{weight} of process {rank}"
+            )
     rows = [timeless(log_of(folder / name)) for folder in (one, two)]
-    assert [row["step"] for row in rows[0]] == [row["step"] for row in rows[1]] == list(range(1, 10))
+    assert (
+        [row["step"] for row in rows[0]] == [row["step"] for row in rows[1]] == list(range(1, 10))
+    )
     for mine, theirs in zip(*rows):
         assert mine == pytest.approx(theirs, rel=1e-4, abs=1e-5)
 

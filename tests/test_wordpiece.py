@@ -91,7 +91,9 @@ MARKS = vocabulary(
 def trained():
     """One vocabulary for both cases, with pieces in many scripts."""
     texts = review_texts() + nasty_texts(1500, seed=1)
-    cased = WordPieceTokenizer.train(texts, 5000, lowercase=False, limit_alphabet=800, min_frequency=1)
+    cased = WordPieceTokenizer.train(
+        texts, 5000, lowercase=False, limit_alphabet=800, min_frequency=1
+    )
     uncased = WordPieceTokenizer.train(texts, 5000, limit_alphabet=800, min_frequency=1)
     return vocabulary(*dict.fromkeys([*cased.vocab, *uncased.vocab]))
 
@@ -107,9 +109,13 @@ def reference_for(tokenizer):
 
 def assert_same_ids(tokenizer, texts):
     reference = reference_for(tokenizer)
-    expected = reference(texts, return_attention_mask=False, return_token_type_ids=False)["input_ids"]
+    expected = reference(texts, return_attention_mask=False, return_token_type_ids=False)[
+        "input_ids"
+    ]
     for text, ids in zip(texts, expected, strict=True):
-        assert tokenizer.encode(text) == ids, f"{text!a} becomes {reference.convert_ids_to_tokens(ids)}"
+        assert tokenizer.encode(text) == ids, (
+            f"{text!a} becomes {reference.convert_ids_to_tokens(ids)}"
+        )
 
 
 # ---------------------------------------------------------------------------------------- equal to the reference
@@ -129,7 +135,10 @@ def test_to_hf_gives_the_tokenizer_that_transformers_builds(vocab, lowercase):
     assert sorted(converted.all_special_ids) == sorted(tokenizer.all_special_ids)
     for name in ("pad", "unk", "cls", "sep", "mask"):
         assert getattr(converted, f"{name}_token_id") == getattr(tokenizer, f"{name}_token_id")
-    assert converted(["the [MASK]", ""])["input_ids"] == [tokenizer.encode("the [MASK]"), tokenizer.encode("")]
+    assert converted(["the [MASK]", ""])["input_ids"] == [
+        tokenizer.encode("the [MASK]"),
+        tokenizer.encode(""),
+    ]
 
 
 @CASES
@@ -138,7 +147,10 @@ def test_to_hf_gives_the_tokenizer_that_transformers_builds(vocab, lowercase):
 def test_ids_equal_the_reference_on_any_text(lowercase, text):
     tokenizer, reference = pair(lowercase)
     assert tokenizer.encode(text) == reference(text)["input_ids"]
-    assert tokenizer.encode(text, add_special_tokens=False) == reference(text, add_special_tokens=False)["input_ids"]
+    assert (
+        tokenizer.encode(text, add_special_tokens=False)
+        == reference(text, add_special_tokens=False)["input_ids"]
+    )
     assert tokenizer.tokenize(text) == reference.tokenize(text)
 
 
@@ -154,7 +166,10 @@ def pair(lowercase):
 @CASES
 def test_words_equal_the_reference_for_every_code_point(lowercase):
     """Alone, inside a word, and among marks that canonical ordering may swap with it."""
-    normalize, split = BertNormalizer(lowercase=lowercase).normalize_str, BertPreTokenizer().pre_tokenize_str
+    normalize, split = (
+        BertNormalizer(lowercase=lowercase).normalize_str,
+        BertPreTokenizer().pre_tokenize_str,
+    )
 
     def expected(text):
         return [word for word, _ in split(normalize(text))]
@@ -167,8 +182,14 @@ def test_words_equal_the_reference_for_every_code_point(lowercase):
         some = chars[start : start + 512]
         text = " ".join(map(around, some))
         if split_words(text, lowercase=lowercase) != expected(text):
-            wrong = [c for c in some if split_words(around(c), lowercase=lowercase) != expected(around(c))]
-            pytest.fail(f"{[f'U+{ord(c):04X}' for c in wrong]} differ from the reference; run tests/bert_characters.py again")
+            wrong = [
+                c
+                for c in some
+                if split_words(around(c), lowercase=lowercase) != expected(around(c))
+            ]
+            pytest.fail(
+                f"{[f'U+{ord(c):04X}' for c in wrong]} differ from the reference; run tests/bert_characters.py again"
+            )
 
 
 @CASES
@@ -187,7 +208,9 @@ def test_ids_equal_the_reference_on_the_docs_corpus(trained, lowercase):
 def test_decoding_equals_the_reference(vocab):
     tokenizer = WordPieceTokenizer(vocab)
     rng = random.Random(0)
-    sequences = [[rng.randrange(len(vocab)) for _ in range(rng.randint(0, 12))] for _ in range(3000)]
+    sequences = [
+        [rng.randrange(len(vocab)) for _ in range(rng.randint(0, 12))] for _ in range(3000)
+    ]
     sequences += [tokenizer.encode(text) for text in nasty_texts(1000, seed=2)]
     reference = reference_for(tokenizer)
     for ids in sequences:
@@ -204,7 +227,9 @@ def test_decoding_joins_pieces_and_refuses_foreign_ids():
 
 
 def test_longest_piece_wins_and_one_unknown_part_spoils_the_word():
-    tokenizer = WordPieceTokenizer(vocabulary(*SPECIAL_TOKENS, "un", "una", "##aff", "##ff", "##able", "##ab"))
+    tokenizer = WordPieceTokenizer(
+        vocabulary(*SPECIAL_TOKENS, "un", "una", "##aff", "##ff", "##able", "##ab")
+    )
     assert tokenizer.tokenize("Unaffable") == ["una", "##ff", "##able"]
     assert tokenizer.tokenize("unaffables") == ["[UNK]"]
     assert tokenizer.tokenize("un[MASK]able") == ["un", "[MASK]", "[UNK]"]
@@ -221,7 +246,9 @@ def test_encoding_does_not_depend_on_what_was_encoded_before(monkeypatch):
 
 
 @CASES
-@pytest.mark.parametrize("text", ["\ud800", "fine until here \udfff", "[MASK]\ud83d", "[MASK] [SEP]\ude00[MASK]"])
+@pytest.mark.parametrize(
+    "text", ["\ud800", "fine until here \udfff", "[MASK]\ud83d", "[MASK] [SEP]\ude00[MASK]"]
+)
 def test_a_lone_surrogate_is_refused_by_name(lowercase, text):
     lone = next(char for char in text if "\ud800" <= char <= "\udfff")
     with pytest.raises(ValueError, match="lone surrogate") as caught:
@@ -252,8 +279,14 @@ def test_training_follows_the_example_worked_by_hand():
 
 def test_min_frequency_and_vocab_size_each_end_training():
     size = len(SPECIAL_TOKENS) + 11  # the special tokens and the alphabet
-    assert list(WordPieceTokenizer.train(TEN_WORDS, 100, min_frequency=5).vocab)[size:] == ["##ne", "##one"]
-    assert list(WordPieceTokenizer.train(TEN_WORDS, 100, min_frequency=1).vocab)[size:][-2:] == ["bone", "lone"]
+    assert list(WordPieceTokenizer.train(TEN_WORDS, 100, min_frequency=5).vocab)[size:] == [
+        "##ne",
+        "##one",
+    ]
+    assert list(WordPieceTokenizer.train(TEN_WORDS, 100, min_frequency=1).vocab)[size:][-2:] == [
+        "bone",
+        "lone",
+    ]
     assert list(WordPieceTokenizer.train(TEN_WORDS, size + 1).vocab)[size:] == ["##ne"]
     assert len(WordPieceTokenizer.train(TEN_WORDS, size)) == size
     with pytest.raises(ValueError, match=f"vocab_size is {size - 1}.* make {size}"):
@@ -261,7 +294,9 @@ def test_min_frequency_and_vocab_size_each_end_training():
 
 
 def test_limit_alphabet_keeps_the_commonest_characters():
-    tokenizer = WordPieceTokenizer.train(["ccc xxx cx ca az"], 100, limit_alphabet=2, min_frequency=99)
+    tokenizer = WordPieceTokenizer.train(
+        ["ccc xxx cx ca az"], 100, limit_alphabet=2, min_frequency=99
+    )
     assert list(tokenizer.vocab) == [*SPECIAL_TOKENS, "c", "x", "##c", "##x"]
     assert tokenizer.tokenize("cx ca") == ["c", "##x", "[UNK]"]
 
@@ -291,9 +326,14 @@ def test_training_lowercases_only_when_told():
 
 def reference_training(texts, vocab_size, *, lowercase=True, **options):
     tokenizer = Tokenizer(WordPiece(unk_token="[UNK]"))
-    tokenizer.normalizer, tokenizer.pre_tokenizer = BertNormalizer(lowercase=lowercase), BertPreTokenizer()
+    tokenizer.normalizer, tokenizer.pre_tokenizer = (
+        BertNormalizer(lowercase=lowercase),
+        BertPreTokenizer(),
+    )
     options = dict(min_frequency=2, limit_alphabet=1000, show_progress=False) | options
-    trainer = WordPieceTrainer(vocab_size=vocab_size, special_tokens=list(SPECIAL_TOKENS), **options)
+    trainer = WordPieceTrainer(
+        vocab_size=vocab_size, special_tokens=list(SPECIAL_TOKENS), **options
+    )
     tokenizer.train_from_iterator(texts, trainer)
     vocab = tokenizer.get_vocab()
     return sorted(vocab, key=vocab.get)
@@ -331,13 +371,17 @@ def assert_same_training(texts, vocab_size, *, merges, **options):
 def test_training_equals_the_reference_while_every_maximum_is_unique(ends_at_a_tie, seed):
     """Short words from few letters, each many times: their pairs have large and different counts."""
     rng = random.Random(seed)
-    words = {"".join(rng.choices("abcdef", k=rng.randint(1, 3))): rng.randint(1, 800) for _ in range(150)}
+    words = {
+        "".join(rng.choices("abcdef", k=rng.randint(1, 3))): rng.randint(1, 800) for _ in range(150)
+    }
     texts = [f"{word} " * count for word, count in words.items()]
     assert_same_training(rng.sample(texts, len(texts)), 400, merges=18)
 
 
 @CASES
-def test_training_equals_the_reference_on_natural_words_up_to_the_first_tie(ends_at_a_tie, lowercase):
+def test_training_equals_the_reference_on_natural_words_up_to_the_first_tie(
+    ends_at_a_tie, lowercase
+):
     rng = random.Random(1)
     words = wordpiece.count_words(review_texts(), lowercase=lowercase)
     texts = [f"{word} " * (words[word] * rng.randint(1, 20)) for word in sorted(words)]
@@ -346,15 +390,32 @@ def test_training_equals_the_reference_on_natural_words_up_to_the_first_tie(ends
 
 def test_training_equals_the_reference_with_a_limited_alphabet(ends_at_a_tie):
     """x is left out; what follows it in a word is still no beginning of a word."""
-    texts = ["ab " * 900, "bc " * 410, "cb " * 390, "xbc " * 203, "ca " * 150, "axc " * 101, "x " * 5]
+    texts = [
+        "ab " * 900,
+        "bc " * 410,
+        "cb " * 390,
+        "xbc " * 203,
+        "ca " * 150,
+        "axc " * 101,
+        "x " * 5,
+    ]
     assert_same_training(texts, 100, merges=5, limit_alphabet=3)
 
 
 @pytest.mark.slow
 def test_training_8192_tokens_on_5_megabytes_takes_less_than_a_minute():
-    texts = [text for name in ("docs", "reviews") for split in SPLITS for text in load_corpus(name, split)]
+    texts = [
+        text
+        for name in ("docs", "reviews")
+        for split in SPLITS
+        for text in load_corpus(name, split)
+    ]
     assert sum(map(len, texts)) > 4_000_000
-    texts = list(itertools.islice(itertools.cycle(texts), int(len(texts) * 5_000_000 / sum(map(len, texts))) + 1))
+    texts = list(
+        itertools.islice(
+            itertools.cycle(texts), int(len(texts) * 5_000_000 / sum(map(len, texts))) + 1
+        )
+    )
     start = time.perf_counter()
     tokenizer = WordPieceTokenizer.train(texts, 8192)
     assert len(tokenizer) == 8192
@@ -377,7 +438,17 @@ def test_a_saved_vocabulary_comes_back_whole(tmp_path, trained, lowercase):
 
 
 def test_tokens_that_are_line_separators_elsewhere_survive_a_file(tmp_path):
-    vocab = vocabulary(*SPECIAL_TOKENS, "\u2028", "##\u2028", "\x85", "a\u2029b", "\x0b", "\x1c", "\ufffd", "##\xa0")
+    vocab = vocabulary(
+        *SPECIAL_TOKENS,
+        "\u2028",
+        "##\u2028",
+        "\x85",
+        "a\u2029b",
+        "\x0b",
+        "\x1c",
+        "\ufffd",
+        "##\xa0",
+    )
     WordPieceTokenizer(vocab).save(tmp_path)
     assert WordPieceTokenizer.from_vocab(tmp_path).vocab == vocab
 
@@ -404,7 +475,10 @@ def test_a_token_on_two_lines_is_refused_with_both_lines(tmp_path):
 
 def test_missing_special_tokens_are_named(tmp_path):
     path = tmp_path / "vocab.txt"
-    for text, named in [("[PAD]\n[UNK]\n[CLS]\na\n", r"\[SEP\], \[MASK\]"), ("", r"\[PAD\], \[UNK\]")]:
+    for text, named in [
+        ("[PAD]\n[UNK]\n[CLS]\na\n", r"\[SEP\], \[MASK\]"),
+        ("", r"\[PAD\], \[UNK\]"),
+    ]:
         path.write_text(text, encoding="utf-8")
         with pytest.raises(ValueError, match=f"lacks {named}"):
             WordPieceTokenizer.from_vocab(path)
@@ -423,7 +497,9 @@ def test_a_vocabulary_that_a_file_cannot_hold_is_refused(tmp_path):
 
 @pytest.mark.parametrize("existing", [True, False])
 @pytest.mark.parametrize("failure", ["a token that cannot be written", "the move"])
-def test_a_save_that_fails_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch, existing, failure):
+def test_a_save_that_fails_leaves_the_old_file_and_nothing_else(
+    tmp_path, monkeypatch, existing, failure
+):
     path = tmp_path / "vocab.txt"
     if existing:
         WordPieceTokenizer(TINY).save(path)

@@ -1,0 +1,168 @@
+"""One guard for each kind of argument, and one wording: the name, the value, what is needed.
+
+A guard returns the value it let through, as a plain Python number where it is one, so that a
+constructor reads `self.top_k = whole_number("top_k", top_k)`. What it refuses is a `ValueError`.
+"""
+
+import math
+import os
+from numbers import Integral, Real
+
+import torch
+
+ID_TYPES = (torch.int64, torch.int32)  # what `nn.Embedding` reads; both hold a label of −100
+
+
+def refused(name, value, wanted):
+    """The error of every guard.
+
+    >>> refused("rate", 1.4, "a probability")
+    ValueError('rate=1.4; a probability is needed')
+    """
+    return ValueError(f"{name}={shown(value)}; {wanted} is needed")
+
+
+def shown(value):
+    """A value as a message shows it: a tensor by type and shape, the rest cut at 80 characters."""
+    if isinstance(value, torch.Tensor):
+        return f"a {value.dtype} tensor {tuple(value.shape)}"
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+# ------------------------------------------------------------------------------------ numbers
+
+
+def whole_number(name, value, least=1, most=None, *, none=False):
+    """An int in least..most, numpy's included; True and 1.0 are none. With `none`, None passes too.
+
+    `least=None` lets negative ones through.
+    """
+    if none and value is None:
+        return None
+    low, high = -math.inf if least is None else least, math.inf if most is None else most
+    if not isinstance(value, Integral) or isinstance(value, bool) or not low <= value <= high:
+        limits = "" if least is None else f" of at least {least}"
+        limits = limits if most is None else f" from {least} to {most}"
+        raise refused(name, value, f"a whole number{limits}")
+    return int(value)
+
+
+def number(name, value, *, above=None, least=None, none=False):
+    """A finite number above `above`, or of at least `least`. With `none`, None passes too."""
+    if none and value is None:
+        return None
+    if (
+        not _is_number(value)
+        or not math.isfinite(value)
+        or (above is not None and value <= above)
+        or (least is not None and value < least)
+    ):
+        limits = "" if above is None else f" above {above}"
+        limits = limits if least is None else f" of at least {least}"
+        raise refused(name, value, f"a finite number{limits}")
+    return _plain(value)
+
+
+def probability(name, value):
+    """A number in 0..1, both included."""
+    if not _is_number(value) or not 0 <= value <= 1:  # NaN fails this too
+        raise refused(name, value, "a probability, a number from 0 to 1,")
+    return _plain(value)
+
+
+def shares(mask_share, random_share):
+    """The two shares of 80/10/10: probabilities that leave room for each other."""
+    mask_share = probability("mask_share", mask_share)
+    random_share = probability("random_share", random_share)
+    if mask_share + random_share > 1 + 1e-9:
+        both = f"mask_share={mask_share} and random_share={random_share}"
+        raise ValueError(f"{both} sum to more than 1; what they leave of 1 is the share kept")
+    return mask_share, random_share
+
+
+def _is_number(value):
+    return isinstance(value, Real) and not isinstance(value, bool)
+
+
+def _plain(value):
+    """A Python number of a numpy one."""
+    return value.item() if hasattr(value, "item") else value
+
+
+# ------------------------------------------------------------------------------------ names
+
+
+def flag(name, value):
+    """True or False; the text "no" is neither."""
+    if not isinstance(value, bool):
+        raise refused(name, value, "True or False")
+    return value
+
+
+def choice(name, value, options):
+    """One of several names."""
+    if not isinstance(value, str) or value not in options:
+        raise refused(name, value, f"one of {', '.join(options)}")
+    return value
+
+
+def path_name(name, value):
+    """A str or path that is not empty, as a str: an unset shell variable arrives as ''."""
+    if not isinstance(value, (str, os.PathLike)) or not os.fspath(value).strip():
+        raise refused(name, value, "a name that is not empty")
+    return os.fspath(value)
+
+
+# ------------------------------------------------------------------------------------ tensors
+
+
+def can_look(tensor):
+    """Whether a look at a tensor's values is free.
+
+    On an accelerator it makes the program wait at each step, and a compiler cannot follow it.
+    """
+    return tensor.device.type == "cpu" and not torch.compiler.is_compiling()
+
+
+def tensor(name, value, shape):
+    """A tensor with as many axes as `shape` names: "(B, T)" two, "(..., V)" any number."""
+    if not isinstance(value, torch.Tensor):
+        raise refused(name, value, f"a tensor {shape}")
+    axes = [axis for axis in shape.strip("()").replace(" ", "").split(",") if axis]
+    if "..." not in axes and value.dim() != len(axes):
+        raise refused(name, value, f"a tensor {shape}")
+    return value
+
+
+def ids(name, value, shape="(B, T)", *, size=None, ignore=None):
+    """Integers of 64 or 32 bits in 0..size−1, or `ignore`; only on a CPU are they looked at."""
+    tensor(name, value, shape)
+    if value.dtype not in ID_TYPES:
+        raise refused(name, value, f"a tensor {shape} of whole numbers, torch.long or torch.int32,")
+    if size is not None and value.numel() and can_look(value):
+        real = value if ignore is None else value[value != ignore]
+        if real.numel() and not 0 <= int(real.min()) <= int(real.max()) < size:
+            wrong = real[(real < 0) | (real >= size)][0].item()
+            besides = "" if ignore is None else f" or {ignore}"
+            raise ValueError(
+                f"{name} holds {wrong}; a number from 0 to {size - 1}{besides} is needed"
+            )
+    return value
+
+
+def same_shape(name, value, other_name, other):
+    """A tensor of the shape of another one."""
+    if not isinstance(value, torch.Tensor) or value.shape != other.shape:
+        raise refused(name, value, f"a tensor {tuple(other.shape)}, the shape of {other_name},")
+    return value
+
+
+def real_mask(name, value, other_name, other):
+    """1 or True at real tokens, 0 or False at padding, as bool and of another tensor's shape."""
+    same_shape(name, value, other_name, other)
+    real = value if value.dtype == torch.bool else value != 0
+    if value.dtype != torch.bool and can_look(value) and not (value == real).all():
+        wrong = value[value != real][0].item()
+        raise ValueError(f"{name} holds {wrong}; 1 at real tokens and 0 at padding is needed")
+    return real
