@@ -1,7 +1,7 @@
 """The model against transformers' `BertForMaskedLM`, in one process: `python -m benchmarks.model`.
 
-Same weights, same batch, same precision, same optimizer; the two take turns. Prints a Markdown table and exits with 1 if
-a ratio is below what we claim.
+Same weights, same batch, same precision, same optimizer; the two take turns. Prints a Markdown
+table and exits with 1 if a ratio is below what we claim.
 """
 
 import json
@@ -18,6 +18,7 @@ from transformers import BertConfig, BertForMaskedLM
 from benchmarks.turns import medians, versions
 from mlm_lib.losses import IGNORE, masked_cross_entropy
 from mlm_lib.pretrained import from_hf
+from mlm_lib.training import native_bf16
 
 LAYERS, WIDTH, HEADS = 4, 256, 4
 BATCH, LENGTH, RATE = 16, 128, 0.15
@@ -29,17 +30,14 @@ def main():
     """Measure every row, print the table, and say which claims hold."""
     torch.manual_seed(0)
     print(f"{versions()}\n")
-    print(
-        "| what | precision | transformers | ours | ratio | at least |\n|---|---|---:|---:|---:|---:|"
-    )
+    print("| what | precision | transformers | ours | ratio | at least |")
+    print("|---|---|---:|---:|---:|---:|")
     short = []
     for what, precision, their, our, unit, claim in rows():
-        print(
-            f"| {what} | {precision} | {their:.1f} {unit} | {our:.1f} {unit} | {their / our:.2f} | {claim} |",
-            flush=True,
-        )
-        if their / our < claim:
-            short.append(f"{what}, {precision}: a ratio of {their / our:.3f}, and we claim {claim}")
+        times, ratio = f"{their:.1f} {unit} | {our:.1f} {unit}", their / our
+        print(f"| {what} | {precision} | {times} | {ratio:.2f} | {claim} |", flush=True)
+        if ratio < claim:
+            short.append(f"{what}, {precision}: a ratio of {ratio:.3f}, and we claim {claim}")
     if short:
         sys.exit("\n" + "\n".join(short))
 
@@ -48,39 +46,19 @@ def rows():
     """(what, precision, theirs, ours, unit, claim) of each row, as it is measured."""
     for vocab_size, claim in STEP_CLAIMS.items():
         for precision in precisions():
-            yield (
-                f"training step, V = {vocab_size:,}",
-                precision,
-                *training_step(vocab_size, precision),
-                "ms",
-                claim,
-            )
-    yield (
-        f"head's peak extra memory, {MEMORY_BATCH} × {LENGTH}, V = 30,522",
-        "fp32",
-        *head_memory(30522),
-        "MB",
-        MEMORY_CLAIM,
-    )
+            what = f"training step, V = {vocab_size:,}"
+            yield what, precision, *training_step(vocab_size, precision), "ms", claim
+    what = f"head's peak extra memory, {MEMORY_BATCH} × {LENGTH}, V = 30,522"
+    yield what, "fp32", *head_memory(30522), "MB", MEMORY_CLAIM
     for precision in precisions():
-        yield "encoder, inference", precision, *inference(precision, padded=False), "ms", 1.0
-        yield (
-            "encoder, inference, a third padding",
-            precision,
-            *inference(precision, padded=True),
-            "ms",
-            1.0,
-        )
+        for what in ("encoder, inference", "encoder, inference, a third padding"):
+            padded = "padding" in what
+            yield what, precision, *inference(precision, padded=padded), "ms", 1.0
 
 
 def precisions():
     """fp32, and bf16 where the processor computes in it."""
-    able = torch.cpu.get_capabilities()
-    return (
-        ["fp32", "bf16"]
-        if able.get("avx512_bf16") or able.get("amx_bf16") or able.get("bf16")
-        else ["fp32"]
-    )
+    return ["fp32", "bf16"] if native_bf16() else ["fp32"]
 
 
 def precision_context(precision):
@@ -147,12 +125,11 @@ def inference(precision, *, padded):
 
 
 def head_memory(vocab_size):
-    """Megabytes that the head adds at its peak, through loss and backward, over what was there before."""
+    """Megabytes that the head adds at its peak, through loss and backward."""
     theirs, ours, _, _ = both(vocab_size)
     hidden = torch.randn(MEMORY_BATCH, LENGTH, WIDTH, requires_grad=True)
-    labels = torch.where(
-        torch.rand(hidden.shape[:2]) < RATE, torch.randint(5, vocab_size, hidden.shape[:2]), IGNORE
-    )
+    shape = hidden.shape[:2]
+    labels = torch.where(torch.rand(shape) < RATE, torch.randint(5, vocab_size, shape), IGNORE)
 
     def their_head():
         logits = theirs.cls(hidden)
@@ -166,7 +143,7 @@ def head_memory(vocab_size):
 
 
 def peak_memory(run):
-    """The largest number of bytes that torch had allocated at once during a call, over those at its start."""
+    """The largest number of bytes alive at once during a call, over those at its start."""
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as recorded:
         run()
     with tempfile.TemporaryDirectory() as folder:

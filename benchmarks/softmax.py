@@ -1,7 +1,8 @@
-"""The sampled softmax against the full one, and at small V against large: `python -m benchmarks.softmax`.
+"""The sampled softmax against the full one, at small V and large: `python -m benchmarks.softmax`.
 
-Prints a Markdown table, and exits with 1 if a claim fails: that a sampled step at V = 1,000,000 costs about as much as at
-50,000, and a small part of a full one. A step is forward, backward and the optimizer's update.
+Prints a Markdown table, and exits with 1 if a claim fails: that a sampled step at V = 1,000,000
+costs about as much as at 50,000, and a small part of a full one. A step is forward, backward and
+the optimizer's update.
 """
 
 import statistics
@@ -16,10 +17,8 @@ from mlm_lib.losses import SampledSoftmaxLoss, SoftmaxLoss
 
 N, D, SAMPLES = 256, 128, 1000
 SMALL, LARGE = 50_000, 1_000_000
-GROWTH, GAIN = (
-    1.5,
-    15,
-)  # a sampled step grows by this factor at most from SMALL to LARGE; a full one costs this many times more
+GROWTH = 1.5  # the factor by which a sampled step grows at most from SMALL to LARGE
+GAIN = 15  # how many times more a full one costs at least
 
 
 def main():
@@ -61,10 +60,8 @@ def full_step(V):
 
 
 def step_of(loss, optimizer):
-    embeddings, targets = (
-        torch.randn(N, D, requires_grad=True),
-        torch.randint(loss.vocab_size, (N,)),
-    )
+    embeddings = torch.randn(N, D, requires_grad=True)
+    targets = torch.randint(loss.vocab_size, (N,))
 
     def step():
         loss(embeddings, targets).backward()

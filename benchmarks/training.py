@@ -1,8 +1,9 @@
 """Our training loop against transformers' `Trainer`: `python -m benchmarks.training`.
 
-Prints two Markdown tables, tokens per second and held-out loss after equal time, and exits with 1 if a ratio is below
-what we claim. Both sides train a BERT of the same size from the same weights on the same rows, documentation prose in
-blocks of 128 tokens, with their own collator, 15% masked, and take turns.
+Prints two Markdown tables, tokens per second and held-out loss after equal time, and exits with 1
+if a ratio is below what we claim. Both sides train a BERT of the same size from the same weights on
+the same rows, documentation prose in blocks of 128 tokens, with their own collator, 15% masked, and
+take turns.
 """
 
 import argparse
@@ -31,11 +32,8 @@ from mlm_lib.wordpiece import WordPieceTokenizer
 
 VOCAB_SIZE, LENGTH, BATCH, RATE = 30522, 128, 16, 5e-4
 WIDTH, LAYERS, HEADS = 256, 4, 4
-STEPS, WARM_UP, ROUNDS = (
-    12,
-    3,
-    3,
-)  # steps of a turn, of which the first ones are not counted, and turns of each side
+STEPS, WARM_UP = 12, 3  # steps of a turn, of which the first ones are not counted
+ROUNDS = 3  # turns of each side
 
 
 def main():
@@ -49,9 +47,8 @@ def main():
     )
     args = parser.parse_args()
     tokenizer, blocks, held_out = data()
-    print(
-        f"{versions()}\n\n| precision (transformers, ours) | transformers tokens/s | ours tokens/s | ratio | at least |\n|---|---:|---:|---:|---:|"
-    )
+    names = "precision (transformers, ours) | transformers tokens/s | ours tokens/s"
+    print(f"{versions()}\n\n| {names} | ratio | at least |\n|---|---:|---:|---:|---:|")
     short = []
     for theirs, ours, what, claim in rows():
         their, our = [], []
@@ -64,44 +61,37 @@ def main():
             short.append(f"{what}: {our / their:.2f} times as fast, and we claim {claim}")
     if args.seconds:
         evaluate = HeldOut(held_out, MaskingCollator(tokenizer, seed=1))
-        print(
-            f"\n| default settings, {args.seconds:.0f} s each | tokens seen | held-out loss |\n|---|---:|---:|"
-        )
+        print(f"\n| default settings, {args.seconds:.0f} s each | tokens seen | held-out loss |")
+        print("|---|---:|---:|")
         model, times = their_steps(tokenizer, blocks, "default", seconds=args.seconds)
-        print(
-            f"| transformers | {len(times) * BATCH * LENGTH:,} | {evaluate(from_hf(model))['held_out_loss']:.2f} |",
-            flush=True,
-        )
+        print_outcome("transformers", times, evaluate(from_hf(model)))
         model, times = our_steps(tokenizer, blocks, "auto", seconds=args.seconds)
-        print(
-            f"| ours | {len(times) * BATCH * LENGTH:,} | {evaluate(model)['held_out_loss']:.2f} |",
-            flush=True,
-        )
+        print_outcome("ours", times, evaluate(model))
     if short:
         sys.exit("\n" + "\n".join(short))
 
 
+def print_outcome(side, times, numbers):
+    tokens = len(times) * BATCH * LENGTH
+    print(f"| {side} | {tokens:,} | {numbers['held_out_loss']:.2f} |", flush=True)
+
+
 def rows():
     """(their precision, ours, name, claimed ratio)."""
-    bf16 = native_bf16()
-    yield (
-        "default",
-        "auto",
-        f"default settings (fp32, {'bf16' if bf16 else 'fp32'})",
-        6.0 if bf16 else 2.5,
-    )
-    yield "fp32", "fp32", "fp32, fp32", 2.5
-    if bf16:
+    if native_bf16():
+        yield "default", "auto", "default settings (fp32, bf16)", 6.0
+        yield "fp32", "fp32", "fp32, fp32", 2.5
         yield "bf16", "bf16", "bf16, bf16", 4.0
+    else:
+        yield "default", "auto", "default settings (fp32, fp32)", 2.5
 
 
 def data():
     """A tokenizer of VOCAB_SIZE tokens, and blocks of LENGTH tokens to train on and to hold out."""
     texts = load_corpus("docs")
     tokenizer = WordPieceTokenizer.train(texts, VOCAB_SIZE, min_frequency=1)
-    for number in range(
-        VOCAB_SIZE - len(tokenizer)
-    ):  # the prose has fewer pieces than BERT's vocabulary
+    # The prose has fewer pieces than BERT's vocabulary.
+    for number in range(VOCAB_SIZE - len(tokenizer)):
         tokenizer.vocab[f"[unused{number}]"] = len(tokenizer.vocab)
     tokenizer = WordPieceTokenizer(tokenizer.vocab)
     fast = tokenizer.to_hf()
@@ -118,14 +108,19 @@ def data():
 
 def new_model(tokenizer):
     torch.manual_seed(0)
-    return BertForMaskedLM(BertConfig(
-        vocab_size=len(tokenizer), hidden_size=WIDTH, num_hidden_layers=LAYERS, num_attention_heads=HEADS,
-        intermediate_size=4 * WIDTH, max_position_embeddings=LENGTH,
-    ))  # fmt: skip
+    config = BertConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=WIDTH,
+        num_hidden_layers=LAYERS,
+        num_attention_heads=HEADS,
+        intermediate_size=4 * WIDTH,
+        max_position_embeddings=LENGTH,
+    )
+    return BertForMaskedLM(config)
 
 
 class Clock(TrainerCallback):
-    """Seconds of each step, and an end when `seconds` are over. Called at the end of a step by either side."""
+    """Seconds of each step, and an end when `seconds` are over."""
 
     def __init__(self, seconds=None):
         self.seconds, self.times, self.begin = seconds, [], None
@@ -146,11 +141,21 @@ def their_steps(tokenizer, blocks, precision, *, steps=10**6, seconds=None):
     """Trains with `Trainer`; the model and the seconds of each counted step."""
     model, clock = new_model(tokenizer), Clock(seconds)
     with tempfile.TemporaryDirectory() as folder:
+        own = {} if precision == "default" else {"bf16": precision == "bf16"}
         arguments = TrainingArguments(
-            folder, per_device_train_batch_size=BATCH, max_steps=steps, learning_rate=RATE, lr_scheduler_type="constant",
-            save_strategy="no", report_to="none", disable_tqdm=True, use_cpu=True, seed=0, logging_strategy="no",
-            **({"bf16": precision == "bf16"} if precision != "default" else {}),
-        )  # fmt: skip
+            folder,
+            per_device_train_batch_size=BATCH,
+            max_steps=steps,
+            learning_rate=RATE,
+            lr_scheduler_type="constant",
+            save_strategy="no",
+            logging_strategy="no",
+            report_to="none",
+            disable_tqdm=True,
+            use_cpu=True,
+            seed=0,
+            **own,
+        )
         rows = [{"input_ids": row, "attention_mask": [1] * len(row)} for row in blocks]
         collator = DataCollatorForLanguageModeling(tokenizer.to_hf())
         trainer = Trainer(
@@ -176,9 +181,16 @@ def our_steps(tokenizer, blocks, precision, *, steps=None, seconds=None):
         last = now
 
     config = TrainingConfig(
-        steps=steps, seconds=seconds, batch_size=BATCH, learning_rate=RATE, warmup=0, schedule="constant", weight_decay=0.0,
-        precision=precision, device="cpu",
-    )  # fmt: skip
+        steps=steps,
+        seconds=seconds,
+        batch_size=BATCH,
+        learning_rate=RATE,
+        warmup=0,
+        schedule="constant",
+        weight_decay=0.0,
+        precision=precision,
+        device="cpu",
+    )
     train(model, blocks, MaskingCollator(tokenizer, seed=0), config, callbacks=[clock])
     return model, times if seconds else times[WARM_UP:]
 

@@ -1,4 +1,4 @@
-"""Time several sides in turns, so that whatever else the machine does falls on all of them alike."""
+"""Time several sides in turns: whatever else the machine does falls on all of them alike."""
 
 import gc
 import math
@@ -13,19 +13,21 @@ import transformers
 
 def versions():
     """The line above a table: what was measured on what."""
-    libraries = f"torch {torch.__version__}, transformers {transformers.__version__}, Python {platform.python_version()}"
-    return f"{libraries}, {os.cpu_count()} CPUs, {torch.get_num_threads()} threads"
+    libraries = f"torch {torch.__version__}, transformers {transformers.__version__}"
+    machine = f"{os.cpu_count()} CPUs, {torch.get_num_threads()} threads"
+    return f"{libraries}, Python {platform.python_version()}, {machine}"
 
 
 def medians(sides, *, prepare=tuple, calls=1, warm_up=3, rounds=300, least=25, seconds=4.0):
     """Median milliseconds of each side; NaN for a side that is None.
 
     Args:
-        sides: functions, called with what `prepare` returns, a tuple made anew for each call and not timed.
-        calls: how often a side is called in its turn; the last call is timed. With two, the first one finds the caches
-            and the heap as the other side left them.
-        warm_up, rounds, least, seconds: turns not counted, turns at most, turns at least, and the time after which no
-            new turn begins once there were enough.
+        sides: functions, called with what `prepare` returns, a tuple made anew for each call and
+            not timed.
+        calls: how often a side is called in its turn; the last call is timed. With two, the first
+            one finds the caches and the heap as the other side left them.
+        warm_up, rounds, least, seconds: turns not counted, turns at most, turns at least, and the
+            time after which no new turn begins once there were enough.
     """
     times = [[] for _ in sides]
     gc.disable()

@@ -11,10 +11,7 @@ __version__ = "0.1.0"
 
 _HERE = Path(__file__).resolve().parent
 # An installed wheel carries the data inside the package; a checkout keeps them beside it.
-DATA = next(
-    (folder for folder in (_HERE / "data", _HERE.parent / "data") if folder.is_dir()),
-    _HERE / "data",
-)
+DATA = _HERE / "data" if (_HERE / "data").is_dir() else _HERE.parent / "data"
 
-# Without ipywidgets tqdm draws its bars as text and warns about it; the notebooks store the bars as text on purpose.
+# Without ipywidgets tqdm draws its bars as text, as the notebooks store them, and warns of it.
 warnings.filterwarnings("ignore", message="IProgress not found")

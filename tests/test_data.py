@@ -1,4 +1,4 @@
-"""The data that come with the course: balanced, free of repetition, and each file described with its checksum."""
+"""The course's data: balanced, free of repetition, each file described with its checksum."""
 
 import csv
 import hashlib
