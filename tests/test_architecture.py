@@ -12,6 +12,7 @@ import pytest
 import mlm_lib
 
 PACKAGE = Path(mlm_lib.__file__).parent
+NOTEBOOKS = PACKAGE.parent / "notebooks"
 FILES = sorted(path.stem for path in PACKAGE.glob("*.py") if path.stem != "__init__")
 TREES = {name: ast.parse((PACKAGE / f"{name}.py").read_text(encoding="utf-8")) for name in FILES}
 
@@ -27,6 +28,10 @@ TIERS = {
     4: ("pretrained",),
     5: ("pretrain",),
 }
+# The lesson that builds a file which is not there yet; with the lesson, its names are due.
+LATER = {"evaluation": 12, "diffusion": 15, "modern": 16}
+LAST_LESSON = max(int(path.stem[:2]) for path in NOTEBOOKS.glob("[0-9][0-9]_*.ipynb"))
+
 TIER = {name: tier for tier, names in TIERS.items() for name in names}
 
 every_file = pytest.mark.parametrize("name", FILES)
@@ -71,6 +76,12 @@ def test_a_file_imports_only_from_the_tiers_above_it(name):
 def test_importing_the_package_itself_costs_nothing():
     init = ast.parse((PACKAGE / "__init__.py").read_text(encoding="utf-8"))
     assert {module for module, _ in imports(init)} <= sys.stdlib_module_names
+
+
+@every_file
+def test_a_file_is_short_enough_to_hold_one_idea(name):
+    lines = (PACKAGE / f"{name}.py").read_text(encoding="utf-8").count("\n")
+    assert lines <= 420, f"{name}.py has {lines} lines; look for the second idea in it"
 
 
 def test_no_file_is_called_utils():
@@ -129,37 +140,55 @@ SIGNATURES = {
     "wordpiece.WordPieceTokenizer.encode": "text, *, add_special_tokens=True",
     "wordpiece.WordPieceTokenizer.decode": "ids",
     "wordpiece.WordPieceTokenizer.to_hf": "",
-    "masking.mask_tokens": "input_ids, *, mask_token_id, random_token_ids, special_tokens_mask, rate=0.15, mask_share=0.8, "
-    "random_share=0.1, word_ids=None, generator=None",
+    "masking.mask_tokens": (
+        "input_ids, *, mask_token_id, random_token_ids, special_tokens_mask, rate=0.15, "
+        "mask_share=0.8, random_share=0.1, word_ids=None, generator=None"
+    ),
     "masking.labels_to_positions": "labels, max_masks=None",
     "masking.positions_to_labels": "mask_positions, mask_ids, mask_weights, length",
-    "masking.MaskingCollator": 'tokenizer, *, rate=0.15, mask_share=0.8, random_share=0.1, strategy="token", '
-    "pad_to_multiple_of=None, seed=None",
+    "masking.MaskingCollator": (
+        'tokenizer, *, rate=0.15, mask_share=0.8, random_share=0.1, strategy="token", '
+        "pad_to_multiple_of=None, seed=None"
+    ),
     "masking.MaskingCollator.__call__": "examples",
     "losses.masked_cross_entropy": "logits, labels",
     "losses.SoftmaxLoss": "vocab_size, embedding_dim",
     "losses.SoftmaxLoss.forward": "embeddings, targets",
     "losses.SampledSoftmaxLoss": "vocab_size, embedding_dim, num_samples, *, sparse=False",
     "losses.SampledSoftmaxLoss.forward": "embeddings, targets",
-    "heads.MaskedLMHead": 'hidden_size, vocab_size=None, *, token_embedding=None, activation="gelu", output_activation=None, '
-    "layer_norm_eps=1e-12",
+    "heads.MaskedLMHead": (
+        'hidden_size, vocab_size=None, *, token_embedding=None, activation="gelu", '
+        "output_activation=None, layer_norm_eps=1e-12"
+    ),
     "heads.MaskedLMHead.forward": "hidden, mask_positions=None",
-    "encoder.EncoderConfig": "vocab_size, hidden_size, num_layers, num_heads, intermediate_size, max_length=512, "
-    "type_vocab_size=2, dropout=0.1, layer_norm_eps=1e-12, pad_token_id=0",
+    "encoder.EncoderConfig": (
+        "vocab_size, hidden_size, num_layers, num_heads, intermediate_size, max_length=512, "
+        "type_vocab_size=2, dropout=0.1, layer_norm_eps=1e-12, pad_token_id=0"
+    ),
     "encoder.BertEncoder": "config",
-    "encoder.BertEncoder.forward": "input_ids, attention_mask=None, token_type_ids=None, *, output_hidden_states=False, "
-    "output_attentions=False",
+    "encoder.BertEncoder.forward": (
+        "input_ids, attention_mask=None, token_type_ids=None, *, output_hidden_states=False, "
+        "output_attentions=False"
+    ),
     "masked_lm.MaskedLanguageModel": "embedder, head, contextualizer=None, *, dropout=0.0, top_k=5",
     "masked_lm.MaskedLanguageModel.from_config": "config",
-    "masked_lm.MaskedLanguageModel.forward": "input_ids, attention_mask=None, token_type_ids=None, *, labels=None, "
-    "mask_positions=None, target_ids=None",
+    "masked_lm.MaskedLanguageModel.forward": (
+        "input_ids, attention_mask=None, token_type_ids=None, *, labels=None, "
+        "mask_positions=None, target_ids=None"
+    ),
     "masked_lm.MaskedLanguageModel.decode": "output, tokenizer",
-    "language_model.LSTMContextualizer": "input_size, hidden_size, num_layers, *, bidirectional, dropout=0.0",
+    "language_model.LSTMContextualizer": (
+        "input_size, hidden_size, num_layers, *, bidirectional, dropout=0.0"
+    ),
     "language_model.LSTMContextualizer.forward": "embeddings, mask, *, all_layers=False",
-    "language_model.TransformerContextualizer": "hidden_size, num_layers, num_heads, *, bidirectional, dropout=0.1",
+    "language_model.TransformerContextualizer": (
+        "hidden_size, num_layers, num_heads, *, bidirectional, dropout=0.1"
+    ),
     "language_model.TransformerContextualizer.forward": "embeddings, mask, *, all_layers=False",
-    "language_model.LanguageModel": "vocab_size, embedder, contextualizer, *, dropout=0.0, num_samples=None, "
-    "sparse_embeddings=False, bidirectional=False, pad_token_id=0",
+    "language_model.LanguageModel": (
+        "vocab_size, embedder, contextualizer, *, dropout=0.0, num_samples=None, "
+        "sparse_embeddings=False, bidirectional=False, pad_token_id=0"
+    ),
     "language_model.LanguageModel.forward": "input_ids, mask=None",
     "language_model.LanguageModel.delete_softmax": "",
     "language_model.LanguageModel.num_layers": "",
@@ -174,10 +203,27 @@ SIGNATURES = {
     "grammar.Grammar.sample": "n, *, seed=0",
     "grammar.Grammar.log_prob": "words",
     "grammar.Grammar.posteriors": "words, observed",
-    "grammar.Grammar.floor": 'documents, *, objective="masked", rate=0.15, mask_share=1.0, random_share=0.0, seed=0',
-    "training.train": "model, dataset, collator, config, *, out=None, resume=False, evaluate=None, callbacks=()",
+    "grammar.Grammar.floor": (
+        'documents, *, objective="masked", rate=0.15, mask_share=1.0, random_share=0.0, seed=0'
+    ),
+    "training.train": (
+        "model, dataset, collator, config, *, out=None, resume=False, evaluate=None, callbacks=()"
+    ),
     "evaluation.fill_mask": "model, tokenizer, text, *, top_k=5",
+    "evaluation.pseudo_log_likelihood": (
+        "model, tokenizer, texts, *, whole_word=False, batch_size=64"
+    ),
+    "evaluation.pseudo_perplexity": "model, tokenizer, texts, *, whole_word=False",
+    "evaluation.masked_accuracy": "model, batches, *, top_k=1",
+    "evaluation.calibration": "probabilities, targets, *, bins=15",
     "evaluation.closed_gap": "loss, start, floor",
+    "diffusion.DiffusionCollator": 'tokenizer, *, draw="stratified", seed=None',
+    "diffusion.nelbo": 'model, tokenizer, rows, *, samples=1, draw="count", seed=0',
+    "diffusion.exact_nelbo": "log_posteriors, words",
+    "diffusion.write": (
+        'model, tokenizer, lengths, *, steps=None, rule="random", temperature=1.0, '
+        "given=None, seed=0"
+    ),
 }
 
 
@@ -190,14 +236,15 @@ def parameters(function, *, keyword_only):
     }
 
 
-@pytest.mark.parametrize("name", SIGNATURES)
+def is_due(name):
+    """Whether a lesson has built the name: then it must be there."""
+    return LATER.get(name.split(".")[0], 0) <= LAST_LESSON
+
+
+@pytest.mark.parametrize("name", filter(is_due, SIGNATURES))
 def test_signatures_are_those_of_the_design(name):
     file, *path = name.split(".")
-    if file not in FILES:
-        pytest.skip(f"mlm_lib/{file}.py is not built yet")
     found = importlib.import_module(f"mlm_lib.{file}")
-    if not hasattr(found, path[0]):
-        pytest.skip(f"{path[0]} is not built yet")
     for part in path:
         found = getattr(found, part)
     expected = eval(f"lambda {SIGNATURES[name]}: None")
