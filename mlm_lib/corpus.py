@@ -11,7 +11,6 @@ import gc
 import hashlib
 import importlib.metadata
 import importlib.util
-import io
 import json
 import os
 import re
@@ -20,16 +19,18 @@ import sysconfig
 import tempfile
 import uuid
 import warnings
-from numbers import Integral
+from itertools import groupby, islice
 from pathlib import Path
 
 import torch
 from tqdm.auto import tqdm
 
 from mlm_lib import DATA
+from mlm_lib.checks import choice, path_name, shown, whole_number
 
 SPLITS = ("train", "validation", "test")
 NAMED = ("grammar", "reviews", "docs")
+_SHIPPED = {"grammar": "grammar.txt", "reviews": "reviews.csv"}
 SUFFIXES = (".txt", ".csv", ".jsonl")
 
 # The packages whose docstrings make the "docs" corpus. All of them come with the course.
@@ -69,25 +70,25 @@ def load_corpus(source, split="train", *, seed=0):
         UnicodeDecodeError: the file is not UTF-8; the message names the file and the byte offset.
         ConnectionError: a hub name without a network and not in the local cache.
     """
-    if split not in SPLITS:
-        raise ValueError(f"split is {split!r}; choose one of {', '.join(SPLITS)}")
-    if not isinstance(seed, Integral):  # anything else may split differently in each process
-        raise ValueError(f"seed is {seed!r}; a whole number is needed")
-    seed = int(seed)
-    name = (
-        "" if isinstance(source, os.PathLike) else source
-    )  # Path("docs") is the folder, "docs" the corpus
-    source = os.fspath(source)
+    choice("split", split, SPLITS)
+    seed = whole_number("seed", seed, least=None)  # anything else may split differently elsewhere
+    # Path("docs") is the folder of that name, "docs" the corpus.
+    name = "" if isinstance(source, os.PathLike) else source
+    source = path_name("source", source)
     if name.startswith("hub:"):
         return _from_hub(name, split, seed)
-    if name == "reviews":
-        texts = _from_file(DATA / "reviews.csv")
-    elif name == "grammar":
-        texts = _from_file(DATA / "grammar.txt")
-    elif name == "docs":
+    if name == "docs":
         texts = _docs()
+    elif name in _SHIPPED:
+        texts = list(iter_texts(DATA / _SHIPPED[name]))
     else:
-        texts = _from_path(source)
+        path, _ = _path_and_column(source)
+        if not os.path.exists(path) and len(path.parts) < 2 and path.suffix.lower() not in SUFFIXES:
+            raise ValueError(
+                f"unknown corpus {shown(source)}; known are {', '.join(map(repr, NAMED))}, a path ending in "
+                f"{', '.join(SUFFIXES)} or to a folder of these, and 'hub:NAME[:CONFIG][:COLUMN]'"
+            )
+        texts = list(iter_texts(source))
     return _split(texts, split, seed, source)
 
 
@@ -145,116 +146,159 @@ def _split(texts, split, seed, source):
     return [text for text in texts if text in chosen]
 
 
-# ---------------------------------------------------------------------------------------- files
+# ------------------------------------------------------------------------------------ files
 
 
-def _from_path(source):
-    path, column = Path(source), "text"
-    if not path.exists():
-        stem, colon, name = source.rpartition(":")
-        if colon and Path(stem).suffix.lower() in (".csv", ".jsonl"):
-            path, column = Path(stem), name
-    if source and path.is_dir():
-        files = sorted(  # nothing hidden: .ipynb_checkpoints, for one, holds copies
-            file for file in path.rglob("*")
-            if file.suffix.lower() in SUFFIXES and file.is_file()
-            and not any(part.startswith(".") for part in file.relative_to(path).parts)
-        )  # fmt: skip
-        if not files:
-            raise ValueError(f"the folder {path} holds no {', '.join(SUFFIXES)} file")
-        return [text for file in files for text in _from_file(file, column)]
-    if not source or not path.exists():
-        if path.suffix.lower() in SUFFIXES or len(path.parts) > 1:
-            raise FileNotFoundError(f"there is no file {path}")
-        raise ValueError(
-            f"unknown corpus {source!r}; known are {', '.join(map(repr, NAMED))}, a path ending in "
-            f"{', '.join(SUFFIXES)} or to a folder of these, and 'hub:NAME[:CONFIG][:COLUMN]'"
-        )
-    return _from_file(path, column)
+def iter_texts(source):
+    """The texts of a path one at a time, by the rule of `load_corpus`. The files are never in memory whole.
+
+    Args:
+        source: a `.txt`, `.csv` or `.jsonl` file, a column after a colon (`films.csv:body`), or a folder.
+
+    Returns:
+        A generator of non-empty strings, in the order of the files' names and of the texts in them.
+
+    Raises:
+        FileNotFoundError: no file at that path; at the call. What is wrong inside a file is raised where it is met:
+        ValueError: an empty file, a missing column, a file that is not CSV or JSON lines.
+        UnicodeDecodeError: the file is not UTF-8; the message names the file and the byte offset.
+    """
+    path, column = _path_and_column(path_name("source", source))
+    files = _files(path)
+    return (text for file in files for text in _texts(file, column))
 
 
-def _from_file(path, column="text"):
+def _path_and_column(source):
+    """`films.csv:body` is the column body of films.csv, unless a file has that very name."""
+    stem, colon, column = source.rpartition(":")
+    if colon and Path(stem).suffix.lower() in (".csv", ".jsonl") and not os.path.exists(source):
+        return Path(stem), column
+    return Path(source), "text"
+
+
+def _files(path):
+    """The path itself, or the files of a folder that hold texts."""
+    if not os.path.exists(path):
+        raise FileNotFoundError(f"there is no file {path}")
+    if path.is_file():
+        return [path]
+    if not path.is_dir():  # a pipe gives its texts once, and opening one may wait for ever
+        raise ValueError(f"{path} is a pipe or a device; save its texts to a file, and name that")
+    files = []
+    for file in sorted(path.rglob("*")):
+        # Nothing hidden: .ipynb_checkpoints, for one, holds copies.
+        hidden = any(part.startswith(".") for part in file.relative_to(path).parts)
+        if file.suffix.lower() in SUFFIXES and file.is_file() and not hidden:
+            files.append(file)
+    if not files:
+        raise ValueError(f"the folder {path} holds no {', '.join(SUFFIXES)} file")
+    return files
+
+
+def _texts(path, column):
+    """The texts of one file, without the blank ones."""
     suffix = path.suffix.lower()
     if suffix not in SUFFIXES:
         raise ValueError(f"{path} ends in {suffix!r}; load_corpus reads {', '.join(SUFFIXES)}")
-    content = _read_utf8(path)
-    if not content.strip():
+    if not any(map(_has_text, _lines(path))):
         raise ValueError(f"{path} is empty")
     if suffix == ".txt":
-        blocks = re.split(r"\n\s*\n", content.strip())
-        texts = [
-            " ".join(block.split())
-            for block in (blocks if len(blocks) > 1 else content.split("\n"))
-        ]
+        texts = _paragraphs(path)
     else:
-        rows = _csv_rows(content, path, column) if suffix == ".csv" else _json_rows(content, path)
-        texts = [_cell(row, column, path, line) for line, row in rows]
-    texts = [text for text in texts if text.strip()]
-    if not texts:
+        rows = _csv_rows(path, column) if suffix == ".csv" else _json_rows(path)
+        texts = (_cell(row, column, path, line) for line, row in rows)
+    usable = False
+    for text in filter(_has_text, texts):
+        usable = True
+        yield text
+    if not usable:
         raise ValueError(f"{path} holds no usable text: every entry is blank")
-    return texts
 
 
-def _read_utf8(path):
+def _has_text(line):
+    return bool(line.strip())
+
+
+def _lines(path):
+    """The lines of a UTF-8 file, each with its `\n`, whatever ended them. Nothing else ends a line, not U+2028."""
+    with open(path, encoding="utf-8") as file:
+        try:
+            for number, line in enumerate(file):
+                yield line if number else line.removeprefix("\ufeff")
+        except UnicodeDecodeError as error:
+            # The decoder saw only a piece of the file, and the buffer stands at the end of that piece.
+            start = file.buffer.tell() - len(error.object) + error.start
+            bad = error.object[error.start : error.end]
+            reason = f"{error.reason}, at byte offset {start} of {path}; save the file as UTF-8"
+            raise UnicodeDecodeError("utf-8", bad, start, start + len(bad), reason) from None
+
+
+def _paragraphs(path):
+    """The paragraphs of a text file, each on one line; of a file that is one paragraph, its lines."""
+    starts = (None for filled, _ in groupby(_lines(path), key=_has_text) if filled)
+    if len(list(islice(starts, 2))) < 2:
+        blocks = _lines(path)
+    else:
+        groups = groupby(_lines(path), key=_has_text)
+        blocks = ("".join(lines) for filled, lines in groups if filled)
+    return (" ".join(block.split()) for block in blocks)
+
+
+def _csv_rows(path, column):
+    """(line, row) for each row of a table, the row as a dictionary."""
+    longest = min(path.stat().st_size, 2**31 - 1)  # a text may be as long as its file
+    csv.field_size_limit(max(csv.field_size_limit(), longest))
+    # strict: an open quote would swallow the rest
+    reader = csv.DictReader(_lines(path), strict=True)
     try:
-        content = path.read_bytes().decode("utf-8")
-    except UnicodeDecodeError as error:
-        error.reason = (
-            f"{error.reason}, at byte offset {error.start} of {path}; save the file as UTF-8"
-        )
-        raise
-    return content.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
-
-
-def _csv_rows(content, path, column):
-    csv.field_size_limit(
-        max(csv.field_size_limit(), len(content))
-    )  # a text may be as long as its file
-    reader = csv.DictReader(
-        io.StringIO(content), strict=True
-    )  # strict: an open quote would swallow the rest
-    try:
-        if column not in (reader.fieldnames or ()):
-            raise ValueError(_no_column(path, column, reader.fieldnames))
+        columns = reader.fieldnames or ()
+        if column not in columns:
+            raise ValueError(_no_column(path, column, columns))
+        if columns.count(column) > 1:
+            raise ValueError(
+                f"{path} has {columns.count(column)} columns {column!r}; rename those not meant"
+            )
         for row in reader:
             if None in row:
                 raise ValueError(
-                    f"{path}, line {reader.line_num}: more cells than columns; put quotes round a comma"
+                    f"{path}, line {reader.line_num}: more cells than columns; "
+                    "put quotes round a comma"
                 )
             yield reader.line_num, row
     except csv.Error as error:
         raise ValueError(f"{path}, after line {reader.line_num}: not CSV ({error})") from None
 
 
-def _json_rows(content, path):
-    for number, line in enumerate(content.split("\n"), 1):
-        if line.strip():
-            try:
-                row = json.loads(line)
-            except json.JSONDecodeError as error:
-                raise ValueError(f"{path}, line {number}: not JSON ({error})") from None
-            if not isinstance(row, dict):
-                raise ValueError(
-                    f"{path}, line {number}: a JSON object is needed, not {type(row).__name__}"
-                )
-            yield number, row
+def _json_rows(path):
+    """(line, row) for each line that is not blank, the row as a dictionary."""
+    for number, line in enumerate(_lines(path), 1):
+        if not _has_text(line):
+            continue
+        try:
+            row = json.loads(line.removesuffix("\n"))
+        except (ValueError, RecursionError) as error:  # RecursionError: brackets nested too deep
+            raise ValueError(f"{path}, line {number}: not JSON ({error})") from None
+        if not isinstance(row, dict):
+            raise ValueError(
+                f"{path}, line {number}: a JSON object is needed, not {type(row).__name__}"
+            )
+        yield number, row
 
 
 def _cell(row, column, path, line):
+    """The text of a row. JSON can spell half a character, which no tokenizer takes."""
     if column not in row:
         raise ValueError(f"line {line}: {_no_column(path, column, row)}")
     text = row[column]
-    if not isinstance(text, str) or re.search(
-        "[\ud800-\udfff]", text
-    ):  # JSON can spell half a character
+    if not isinstance(text, str) or re.search("[\ud800-\udfff]", text):
         raise ValueError(
-            f"{path}, line {line}: column {column!r} holds {text!r}, which is not text"
+            f"{path}, line {line}: column {column!r} holds {shown(text)}, which is not text"
         )
     return text
 
 
 def _no_column(path, column, columns):
-    have = ", ".join(map(repr, columns or ())) or "none"
+    have = ", ".join(map(repr, columns)) or "none"
     return (
         f"{path} has no column {column!r}; it has {have}. Name yours after a colon: '{path}:COLUMN'"
     )

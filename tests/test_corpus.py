@@ -51,7 +51,7 @@ def test_hidden_files_and_folders_are_not_read(tmp_path):
 def test_an_empty_name_is_not_the_current_folder(tmp_path, monkeypatch):
     write(tmp_path / "a.txt", "\n".join(lines(5)))
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ValueError, match="unknown corpus ''"):
+    with pytest.raises(ValueError, match="source=''; a name that is not empty is needed"):
         load_corpus("")
 
 
@@ -61,7 +61,7 @@ def test_a_csv_of_a_header_alone_tells_of_the_missing_column(tmp_path):
 
 
 def test_a_seed_that_is_no_whole_number_is_refused():
-    with pytest.raises(ValueError, match="seed is 0.5"):
+    with pytest.raises(ValueError, match="seed=0.5; a whole number is needed"):
         load_corpus("reviews", seed=0.5)
 
 
@@ -122,7 +122,7 @@ def test_too_few_texts_for_a_held_out_split_are_an_error(tmp_path):
 
 
 def test_unknown_split_is_refused_with_the_known_ones():
-    with pytest.raises(ValueError, match="'valid'; choose one of train, validation, test"):
+    with pytest.raises(ValueError, match="split='valid'; one of train, validation, test"):
         load_corpus("reviews", "valid")
 
 
