@@ -1,7 +1,7 @@
 """WordPiece: learn a vocabulary of word pieces, then cut any text into them. Built in lesson 01.
 
-Text becomes tokens in three steps: normalise and split (`words.py`), then the greedy longest match of
-each word against the vocabulary. Pieces that continue a word begin with `##`.
+Text becomes tokens in three steps: normalise and split (`words.py`), then the greedy longest match
+of each word against the vocabulary. Pieces that continue a word begin with `##`.
 
 Sources: Wu et al. 2016 (the model), Devlin et al. 2019 (BERT's use of it), and the `tokenizers`
 library, whose results this file repeats id for id.
@@ -27,7 +27,7 @@ _CACHED_WORDS = 1 << 17
 
 
 class WordPieceTokenizer:
-    """A vocabulary and the rule for applying it. Equal to transformers' `BertTokenizerFast`, id for id.
+    """A vocabulary and the rule for applying it: `BertTokenizerFast` of transformers, id for id.
 
     Args:
         vocab: dictionary from tokens to ids, the five special tokens among them.
@@ -36,7 +36,7 @@ class WordPieceTokenizer:
     Attributes:
         vocab: token -> id, in the order of the ids.
         tokens: id -> token.
-        pad_token_id, unk_token_id, cls_token_id, sep_token_id, mask_token_id: of the special tokens.
+        pad_token_id, unk_token_id, cls_token_id, sep_token_id, mask_token_id: the special ids.
 
     Raises:
         ValueError: a special token is missing, an id is no whole number or has two tokens.
@@ -74,9 +74,9 @@ class WordPieceTokenizer:
     def train(cls, texts, vocab_size, *, min_frequency=2, lowercase=True, limit_alphabet=1000):
         """Learn a vocabulary: merge, again and again, the two neighbouring pieces seen most often.
 
-        Equal counts are decided by the alphabet (the smaller pair of strings wins), so the same texts
-        give the same vocabulary, in any order. The `tokenizers` trainer decides ties by internal ids
-        instead; wherever a pair strictly leads, both make the same merge.
+        Equal counts are decided by the alphabet (the smaller pair of strings wins), so the same
+        texts give the same vocabulary, in any order. The `tokenizers` trainer decides ties by
+        internal ids instead; wherever a pair strictly leads, both make the same merge.
 
         Args:
             texts: an iterable of strings.
@@ -86,7 +86,7 @@ class WordPieceTokenizer:
                 others can only be `[UNK]`.
 
         Raises:
-            ValueError: texts without a word, or a vocab_size below the special tokens and the alphabet.
+            ValueError: texts without a word, or a vocab_size too small for their characters.
         """
         whole_number("vocab_size", vocab_size)
         whole_number("min_frequency", min_frequency, 0)
@@ -107,8 +107,8 @@ class WordPieceTokenizer:
         vocab = dict.fromkeys([*SPECIAL_TOKENS, *sorted(common), *sorted(continued)])
         if len(vocab) > vocab_size:
             raise ValueError(
-                f"vocab_size={vocab_size}; the special tokens and the characters of these texts alone "
-                f"make {len(vocab)}: raise vocab_size or lower limit_alphabet={limit_alphabet}"
+                f"vocab_size={vocab_size}; the special tokens and the characters of these texts "
+                f"alone make {len(vocab)}: raise it or lower limit_alphabet={limit_alphabet}"
             )
         # 4. Merge until it is full: ##n ##e -> ##ne, ##o ##ne -> ##one, ...
         for left, right in _merges(symbols, list(words.values()), min_frequency):
@@ -127,7 +127,7 @@ class WordPieceTokenizer:
             ValueError: a token on two lines, or a special token on none.
         """
         path = _vocab_file(path)
-        # \n, \r\n and \r end a line; str.splitlines() would also cut at U+2028, which may be a token.
+        # Not str.splitlines(), which would also cut at U+2028, and that may be a token.
         tokens = path.read_text(encoding="utf-8-sig").removesuffix("\n").split("\n")
         lines = defaultdict(list)
         for number, token in enumerate(tokens, 1):
@@ -262,8 +262,8 @@ def _merges(symbols, counts, min_frequency):
         for pair in zip(parts, parts[1:]):
             pair_counts[pair] += counts[word]
             where[pair].add(word)
-    # 2. A heap gives the largest count, of equal ones the first pair in the alphabet. Its entries may
-    #    be outdated: one is believed only if it equals the pair's count now.
+    # 2. A heap gives the largest count, of equal ones the first pair in the alphabet. Its entries
+    #    may be outdated: one is believed only if it equals the pair's count now.
     heap = [(-count, pair) for pair, count in pair_counts.items()]
     heapq.heapify(heap)
     while heap:

@@ -1,7 +1,7 @@
 """Text to words, as BERT does it: the two steps before WordPiece. Built in lesson 01.
 
-Normalise: drop control characters, set Chinese characters apart, lower-case, strip accents. Split: at
-white space, and around each punctuation mark. Source: Devlin et al. 2019, and the `tokenizers`
+Normalise: drop control characters, set Chinese characters apart, lower-case, strip accents. Split:
+at white space, and around each punctuation mark. Source: Devlin et al. 2019, and the `tokenizers`
 library, whose words these are for every code point of Unicode.
 """
 
@@ -83,7 +83,7 @@ def count_words(texts, *, lowercase=True):
 def _decomposed(text):
     """The text in NFD: letters apart from their marks, and neighbouring marks in canonical order.
 
-    `unicodedata` orders a run of n marks by insertion, in n² steps; sorted first, they take n log n.
+    `unicodedata` orders a run of n marks by insertion, in n² steps; sorted first, in n log n.
     """
     return unicodedata.normalize("NFD", _CROWD.sub(_ordered, text))
 
@@ -102,8 +102,8 @@ def _is_mark(char):
 def _characters():
     """The reference's character classes as compiled patterns.
 
-    Which characters are marks, punctuation or controls was frozen in the reference when it was built,
-    and Python's own tables move with each release. So they come from `data/bert_characters.json`.
+    Which characters are marks, punctuation or controls was frozen in the reference when it was
+    built; Python's own tables move with each release. So `data/bert_characters.json` says it.
     """
     table = json.loads((DATA / "bert_characters.json").read_text(encoding="utf-8"))
 
