@@ -6,6 +6,7 @@ constructor reads `self.top_k = whole_number("top_k", top_k)`. What it refuses i
 
 import math
 import os
+from collections.abc import Iterable
 from numbers import Integral, Real
 
 import torch
@@ -105,6 +106,30 @@ def choice(name, value, options):
     if not isinstance(value, str) or value not in options:
         raise refused(name, value, f"one of {', '.join(options)}")
     return value
+
+
+def string(name, value):
+    """A str; None, bytes and a list of texts are none."""
+    if not isinstance(value, str):
+        raise refused(name, value, "a str")
+    return value
+
+
+def iterable(name, value, things):
+    """A list or a generator of things; one str is none, which would be read letter by letter."""
+    if not isinstance(value, Iterable) or isinstance(value, (str, bytes)):
+        raise refused(name, value, f"a list of {things}")
+    return value
+
+
+def id_list(name, values):
+    """The ids of one text as a list of ints, from a list, a tensor or an array of them."""
+    values = values.tolist() if hasattr(values, "tolist") else values
+    values = list(iterable(name, values, "ids"))
+    if set(map(type, values)) <= {int} and min(values, default=0) >= 0:
+        return values  # nearly always, and without a loop in Python
+    plain = [value.tolist() if isinstance(value, torch.Tensor) else value for value in values]
+    return [whole_number(f"{name}[{place}]", value, 0) for place, value in enumerate(plain)]
 
 
 def path_name(name, value):

@@ -1,143 +1,134 @@
 """Text in: load it, check it, split it, pack it. Built in lesson 01.
 
-Everything here works on plain strings and lists. Four sources need no network: our grammar's documents,
-our own reviews, the docstrings of the packages that the course installs anyway, and your files.
+Everything here works on plain strings and lists. Four sources need no network: our grammar's
+documents, our own reviews, the docstrings of the installed packages, and your files.
 """
 
-import ast
-import contextlib
 import csv
-import gc
 import hashlib
-import importlib.metadata
-import importlib.util
-import io
 import json
 import os
 import re
-import sys
-import sysconfig
-import tempfile
-import uuid
-import warnings
-from numbers import Integral
+from itertools import groupby, islice
 from pathlib import Path
 
 import torch
-from tqdm.auto import tqdm
 
 from mlm_lib import DATA
+from mlm_lib.checks import choice, id_list, iterable, path_name, shown, whole_number
+from mlm_lib.docstrings import load_docs
+from mlm_lib.docstrings import prose_sentences as prose_sentences  # lessons find it here
 
 SPLITS = ("train", "validation", "test")
 NAMED = ("grammar", "reviews", "docs")
 SUFFIXES = (".txt", ".csv", ".jsonl")
-
-# The packages whose docstrings make the "docs" corpus. All of them come with the course.
-DOCS_PACKAGES = (
-    "torch", "numpy", "matplotlib", "transformers", "pandas", "sympy", "networkx", "datasets",
-    "huggingface_hub", "accelerate", "IPython", "fsspec", "PIL", "fontTools", "jinja2", "tornado",
-)  # fmt: skip
-# Tests say little in prose; vendored copies, and the model folders of transformers, say one thing many times.
-_SKIPPED = {
-    "test",
-    "tests",
-    "testing",
-    "_vendor",
-    "models",
-    "idlelib",
-    "lib2to3",
-    "site-packages",
-    "turtledemo",
-}
+_SHIPPED = {"grammar": DATA / "grammar.txt", "reviews": DATA / "reviews.csv"}
 
 
 def load_corpus(source, split="train", *, seed=0):
-    """Return the texts of one split of a corpus, as a list of non-empty strings.
+    """The texts of one split of a corpus, as a list of non-empty strings.
 
     Args:
-        source: `"grammar"` (a sample of `data/grammar.toml`'s documents), `"reviews"`, `"docs"`, a path, or `"hub:NAME[:CONFIG][:COLUMN]"`.
-            A path names a `.txt` file (paragraphs parted by blank lines; without blank lines, one text a line),
-            a `.csv` or `.jsonl` file (column `text`; another is named after a colon, as in `films.csv:body`),
-            or a folder of such files.
-        split: `"train"` (80%), `"validation"` (10%) or `"test"` (10%). A hub data set keeps the splits it has.
-        seed: chooses another division into splits. The division depends on the texts and the seed alone,
-            never on their order; equal texts always share a split, so no split can see another's text.
+        source: `"grammar"` (a sample of `data/grammar.toml`'s documents), `"reviews"`, `"docs"`, a
+            path, or `"hub:NAME[:CONFIG][:COLUMN]"`. A path names a `.txt` file (paragraphs parted
+            by blank lines; without blank lines, one text a line), a `.csv` or `.jsonl` file (column
+            `text`; another is named after a colon, as in `films.csv:body`), or a folder of these.
+        split: `"train"` (80%), `"validation"` (10%) or `"test"` (10%). A hub data set keeps the
+            splits it has.
+        seed: chooses another division into splits. The division depends on the texts and the seed
+            alone, never on their order; equal texts share a split, so none can see another's text.
 
     Raises:
-        ValueError: unknown name or split, an empty file, a missing column, a split with nothing in it.
+        ValueError: unknown name or split, an empty file, a missing column, an empty split.
         FileNotFoundError: no file at that path.
-        UnicodeDecodeError: the file is not UTF-8; the message names the file and the byte offset.
+        UnicodeDecodeError: not UTF-8; the message names the file and the byte offset.
         ConnectionError: a hub name without a network and not in the local cache.
     """
-    if split not in SPLITS:
-        raise ValueError(f"split is {split!r}; choose one of {', '.join(SPLITS)}")
-    if not isinstance(seed, Integral):  # anything else may split differently in each process
-        raise ValueError(f"seed is {seed!r}; a whole number is needed")
-    seed = int(seed)
-    name = (
-        "" if isinstance(source, os.PathLike) else source
-    )  # Path("docs") is the folder, "docs" the corpus
-    source = os.fspath(source)
-    if name.startswith("hub:"):
+    choice("split", split, SPLITS)
+    seed = whole_number("seed", seed, least=None)  # a text of a float may differ between machines
+    name = path_name("source", source)
+    if isinstance(source, os.PathLike):  # Path("docs") is the folder, "docs" the corpus
+        texts = list(iter_texts(source))
+    elif name.startswith("hub:"):
         return _from_hub(name, split, seed)
-    if name == "reviews":
-        texts = _from_file(DATA / "reviews.csv")
-    elif name == "grammar":
-        texts = _from_file(DATA / "grammar.txt")
     elif name == "docs":
-        texts = _docs()
+        texts = load_docs()
+    elif name in _SHIPPED:
+        texts = list(iter_texts(_SHIPPED[name]))
     else:
-        texts = _from_path(source)
-    return _split(texts, split, seed, source)
+        path, _ = _path_and_column(name)
+        if path.name == name and path.suffix.lower() not in SUFFIXES and not os.path.exists(path):
+            raise ValueError(
+                f"unknown corpus {shown(name)}; known are {', '.join(map(repr, NAMED))}, a path "
+                f"ending in {', '.join(SUFFIXES)} or to a folder of these, and "
+                "'hub:NAME[:CONFIG][:COLUMN]'"
+            )
+        texts = list(iter_texts(name))
+    return _split(texts, split, seed, name)
 
 
 def pack_blocks(encoded, block_size, *, cls_id, sep_id):
     """Cut a stream of encoded texts into full blocks, so that no position is padding.
 
+    >>> pack_blocks([[5, 6, 7], [8], [9, 10]], 5, cls_id=1, sep_id=2).tolist()
+    [[1, 5, 6, 7, 2], [1, 2, 8, 2, 2]]
+
     Args:
-        encoded: an iterable of lists of token ids, without special tokens.
-        block_size: the length of a block, its `[CLS]` and `[SEP]` included.
+        encoded: an iterable of lists of token ids, without special tokens. Empty ones are left out.
+        block_size: the length of a block, its `[CLS]` and `[SEP]` included; 3 or more.
+        cls_id, sep_id: the ids of `[CLS]` and `[SEP]`.
 
     Returns:
-        A long tensor (n, block_size): `[CLS]`, block_size − 2 ids, `[SEP]`. Texts follow each other with one `[SEP]`
-        between them; what is left over at the end, shorter than a block, is not used.
+        A long tensor (n, block_size). What is left over at the end, less than a block, is not used.
 
     Raises:
-        ValueError: block_size below 3, or too few ids for one block.
+        ValueError: an id that is no whole number, or too few ids for one block.
     """
-    if block_size < 3:
-        raise ValueError(
-            f"block_size is {block_size}; it must hold [CLS], [SEP] and at least one token, so 3 or more"
-        )
+    block_size = whole_number("block_size", block_size, 3)  # [CLS], one token, [SEP]
+    cls_id, sep_id = whole_number("cls_id", cls_id, 0), whole_number("sep_id", sep_id, 0)
+    # 1. One stream, with a [SEP] between two texts: 5 6 7 [SEP] 8 [SEP] 9 10
     stream = []
-    for ids in encoded:
-        if stream:
+    for number, ids in enumerate(iterable("encoded", encoded, "lists of ids")):
+        ids = id_list(f"encoded[{number}]", ids)
+        if stream and ids:
             stream.append(sep_id)
         stream.extend(ids)
+    # 2. Pieces of block_size − 2: 5 6 7 | [SEP] 8 [SEP] | 9 10 is left over
     inner = block_size - 2
-    n = len(stream) // inner
-    if n == 0:
+    count = len(stream) // inner
+    if count == 0:
         raise ValueError(
-            f"{len(stream)} tokens do not fill one block of {block_size}; use more text or smaller blocks"
+            f"{len(stream)} tokens do not fill one block of {block_size}; "
+            "use more text or smaller blocks"
         )
-    body = torch.tensor(stream[: n * inner], dtype=torch.long).view(n, inner)
-    return torch.cat(
-        [torch.full((n, 1), cls_id), body, torch.full((n, 1), sep_id)], dim=1
-    )  # (n, block_size)
+    body = torch.tensor(stream[: count * inner]).view(count, inner)
+    # 3. A [CLS] before each piece and a [SEP] after it
+    ends = torch.tensor([cls_id, sep_id]).expand(count, 2)
+    return torch.cat([ends[:, :1], body, ends[:, 1:]], dim=1)  # (n, block_size)
 
 
-# ---------------------------------------------------------------------------------------- splits
+# ------------------------------------------------------------------------------------ splits
 
 
 def _split(texts, split, seed, source):
-    """Order the distinct texts by a hash and cut: exact proportions, and blind to the order of the file."""
-    rank = sorted(
-        set(texts),
-        key=lambda text: hashlib.blake2b(f"{seed}\0{text}".encode(), digest_size=8).digest(),
-    )
-    held = max(1, round(0.1 * len(rank))) if len(rank) >= 3 else 0
-    bounds = {"validation": (0, held), "test": (held, 2 * held), "train": (2 * held, len(rank))}
-    chosen = set(rank[slice(*bounds[split])])
+    """The texts whose rank falls into the split's tenth or eight tenths, in the order given.
+
+    1. Each distinct text gets a number: a hash of the seed and the text.
+    2. The texts are ranked by it, which nobody's order or count can move.
+    3. The first tenth is validation, the second test, the rest training: exact proportions.
+    """
+
+    def number(text):
+        return hashlib.blake2b(f"{seed}\0{text}".encode(), digest_size=8).digest()
+
+    rank = sorted(set(texts), key=number)
+    tenth = max(1, round(0.1 * len(rank))) if len(rank) >= 3 else 0
+    first, last = {
+        "validation": (0, tenth),
+        "test": (tenth, 2 * tenth),
+        "train": (2 * tenth, len(rank)),
+    }[split]
+    chosen = set(rank[first:last])
     if not chosen:
         raise ValueError(
             f"{source} holds {len(rank)} distinct texts, too few for a {split} split; 3 are needed"
@@ -145,126 +136,166 @@ def _split(texts, split, seed, source):
     return [text for text in texts if text in chosen]
 
 
-# ---------------------------------------------------------------------------------------- files
+# ------------------------------------------------------------------------------------ files
 
 
-def _from_path(source):
-    path, column = Path(source), "text"
-    if not path.exists():
-        stem, colon, name = source.rpartition(":")
-        if colon and Path(stem).suffix.lower() in (".csv", ".jsonl"):
-            path, column = Path(stem), name
-    if source and path.is_dir():
-        files = sorted(  # nothing hidden: .ipynb_checkpoints, for one, holds copies
-            file for file in path.rglob("*")
-            if file.suffix.lower() in SUFFIXES and file.is_file()
-            and not any(part.startswith(".") for part in file.relative_to(path).parts)
-        )  # fmt: skip
-        if not files:
-            raise ValueError(f"the folder {path} holds no {', '.join(SUFFIXES)} file")
-        return [text for file in files for text in _from_file(file, column)]
-    if not source or not path.exists():
-        if path.suffix.lower() in SUFFIXES or len(path.parts) > 1:
-            raise FileNotFoundError(f"there is no file {path}")
-        raise ValueError(
-            f"unknown corpus {source!r}; known are {', '.join(map(repr, NAMED))}, a path ending in "
-            f"{', '.join(SUFFIXES)} or to a folder of these, and 'hub:NAME[:CONFIG][:COLUMN]'"
-        )
-    return _from_file(path, column)
+def iter_texts(source):
+    """The texts of a path one at a time, by the rule of `load_corpus`; no file is held in memory.
+
+    Args:
+        source: a `.txt`, `.csv` or `.jsonl` file, a column as in `films.csv:body`, or a folder.
+
+    Returns:
+        A generator of non-empty strings, in the order of the files' names and of the texts in them.
+
+    Raises:
+        FileNotFoundError: no file at that path.
+        ValueError: an empty file, a missing column, a file that is not CSV or JSON lines.
+        UnicodeDecodeError: not UTF-8; the message names the file and the byte offset.
+        What is wrong inside a file is raised when the texts before it have been given.
+    """
+    path, column = _path_and_column(path_name("source", source))
+    files = _files(path)
+    return (text for file in files for text in _texts(file, column))
 
 
-def _from_file(path, column="text"):
+def _path_and_column(source):
+    """`films.csv:body` is the column body of films.csv, unless a file has that very name."""
+    stem, colon, column = source.rpartition(":")
+    if colon and Path(stem).suffix.lower() in (".csv", ".jsonl") and not os.path.exists(source):
+        return Path(stem), column
+    return Path(source), "text"
+
+
+def _files(path):
+    """The path itself, or the files of a folder that hold texts."""
+    if not os.path.exists(path):
+        raise FileNotFoundError(f"there is no file {path}")
+    if path.is_file():
+        return [path]
+    if not path.is_dir():  # a pipe gives its texts once, and opening one may wait for ever
+        raise ValueError(f"{path} is a pipe or a device; save its texts to a file, and name that")
+    files = []
+    for file in sorted(path.rglob("*")):
+        # Nothing hidden: .ipynb_checkpoints, for one, holds copies.
+        hidden = any(part.startswith(".") for part in file.relative_to(path).parts)
+        if file.suffix.lower() in SUFFIXES and file.is_file() and not hidden:
+            files.append(file)
+    if not files:
+        raise ValueError(f"the folder {path} holds no {', '.join(SUFFIXES)} file")
+    return files
+
+
+def _texts(path, column):
+    """The texts of one file, without the blank ones."""
     suffix = path.suffix.lower()
     if suffix not in SUFFIXES:
         raise ValueError(f"{path} ends in {suffix!r}; load_corpus reads {', '.join(SUFFIXES)}")
-    content = _read_utf8(path)
-    if not content.strip():
+    if not any(map(_has_text, _lines(path))):
         raise ValueError(f"{path} is empty")
     if suffix == ".txt":
-        blocks = re.split(r"\n\s*\n", content.strip())
-        texts = [
-            " ".join(block.split())
-            for block in (blocks if len(blocks) > 1 else content.split("\n"))
-        ]
+        texts = _paragraphs(path)
     else:
-        rows = _csv_rows(content, path, column) if suffix == ".csv" else _json_rows(content, path)
-        texts = [_cell(row, column, path, line) for line, row in rows]
-    texts = [text for text in texts if text.strip()]
-    if not texts:
+        rows = _csv_rows(path, column) if suffix == ".csv" else _json_rows(path)
+        texts = (_cell(row, column, path, line) for line, row in rows)
+    usable = False
+    for text in filter(_has_text, texts):
+        usable = True
+        yield text
+    if not usable:
         raise ValueError(f"{path} holds no usable text: every entry is blank")
-    return texts
 
 
-def _read_utf8(path):
+def _has_text(line):
+    return bool(line.strip())
+
+
+def _lines(path):
+    """The lines of a UTF-8 file, with a `\n` for each `\r\n` and `\r`; U+2028 ends no line."""
+    with open(path, encoding="utf-8") as file:
+        try:
+            for number, line in enumerate(file):
+                yield line if number else line.removeprefix("\ufeff")
+        except UnicodeDecodeError as error:
+            # The decoder saw a piece of the file, at whose end the buffer now stands.
+            start = file.buffer.tell() - len(error.object) + error.start
+            bad = error.object[error.start : error.end]
+            reason = f"{error.reason}, at byte offset {start} of {path}; save the file as UTF-8"
+            raise UnicodeDecodeError("utf-8", bad, start, start + len(bad), reason) from None
+
+
+def _paragraphs(path):
+    """The paragraphs of a text file, each in one line; the lines if it is all one paragraph."""
+    starts = (None for filled, _ in groupby(_lines(path), key=_has_text) if filled)
+    if len(list(islice(starts, 2))) < 2:
+        blocks = _lines(path)
+    else:
+        groups = groupby(_lines(path), key=_has_text)
+        blocks = ("".join(lines) for filled, lines in groups if filled)
+    return (" ".join(block.split()) for block in blocks)
+
+
+def _csv_rows(path, column):
+    """(line, row) for each row of a table, the row as a dictionary."""
+    longest = min(path.stat().st_size, 2**31 - 1)  # a text may be as long as its file
+    csv.field_size_limit(max(csv.field_size_limit(), longest))
+    reader = csv.DictReader(_lines(path), strict=True)  # or an open quote swallows the rest
     try:
-        content = path.read_bytes().decode("utf-8")
-    except UnicodeDecodeError as error:
-        error.reason = (
-            f"{error.reason}, at byte offset {error.start} of {path}; save the file as UTF-8"
-        )
-        raise
-    return content.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
-
-
-def _csv_rows(content, path, column):
-    csv.field_size_limit(
-        max(csv.field_size_limit(), len(content))
-    )  # a text may be as long as its file
-    reader = csv.DictReader(
-        io.StringIO(content), strict=True
-    )  # strict: an open quote would swallow the rest
-    try:
-        if column not in (reader.fieldnames or ()):
-            raise ValueError(_no_column(path, column, reader.fieldnames))
+        columns = list(reader.fieldnames or ())
+        if column not in columns:
+            raise ValueError(_no_column(path, column, columns))
+        if columns.count(column) > 1:
+            raise ValueError(f"{path} has several columns {column!r}; rename those not meant")
         for row in reader:
             if None in row:
                 raise ValueError(
-                    f"{path}, line {reader.line_num}: more cells than columns; put quotes round a comma"
+                    f"{path}, line {reader.line_num}: more cells than columns; "
+                    "put quotes round a comma"
                 )
             yield reader.line_num, row
     except csv.Error as error:
         raise ValueError(f"{path}, after line {reader.line_num}: not CSV ({error})") from None
 
 
-def _json_rows(content, path):
-    for number, line in enumerate(content.split("\n"), 1):
-        if line.strip():
-            try:
-                row = json.loads(line)
-            except json.JSONDecodeError as error:
-                raise ValueError(f"{path}, line {number}: not JSON ({error})") from None
-            if not isinstance(row, dict):
-                raise ValueError(
-                    f"{path}, line {number}: a JSON object is needed, not {type(row).__name__}"
-                )
-            yield number, row
+def _json_rows(path):
+    """(line, row) for each line that is not blank, the row as a dictionary."""
+    for number, line in enumerate(_lines(path), 1):
+        if not _has_text(line):
+            continue
+        try:
+            row = json.loads(line.removesuffix("\n"))
+        except (ValueError, RecursionError) as error:  # RecursionError: brackets nested too deep
+            raise ValueError(f"{path}, line {number}: not JSON ({error})") from None
+        if not isinstance(row, dict):
+            raise ValueError(
+                f"{path}, line {number}: a JSON object is needed, not {type(row).__name__}"
+            )
+        yield number, row
 
 
 def _cell(row, column, path, line):
+    """The text of a row. JSON can spell half a character, which no tokenizer takes."""
     if column not in row:
         raise ValueError(f"line {line}: {_no_column(path, column, row)}")
     text = row[column]
-    if not isinstance(text, str) or re.search(
-        "[\ud800-\udfff]", text
-    ):  # JSON can spell half a character
+    if not isinstance(text, str) or re.search("[\ud800-\udfff]", text):
         raise ValueError(
-            f"{path}, line {line}: column {column!r} holds {text!r}, which is not text"
+            f"{path}, line {line}: column {column!r} holds {shown(text)}, which is not text"
         )
     return text
 
 
 def _no_column(path, column, columns):
-    have = ", ".join(map(repr, columns or ())) or "none"
-    return (
-        f"{path} has no column {column!r}; it has {have}. Name yours after a colon: '{path}:COLUMN'"
-    )
+    have = ", ".join(map(repr, columns)) or "none"
+    named = f"Name yours after a colon: '{path}:COLUMN'"
+    return f"{path} has no column {column!r}; it has {have}. {named}"
 
 
-# ---------------------------------------------------------------------------------------- the hub
+# ------------------------------------------------------------------------------------ the hub
 
 
 def _from_hub(source, split, seed):
-    """`hub:NAME`, `hub:NAME:COLUMN` or `hub:NAME:CONFIG:COLUMN`, through `datasets` and its local cache."""
+    """`hub:NAME[:CONFIG][:COLUMN]`, through `datasets` and its local cache."""
     _, name, *rest = source.split(":")
     if not name or len(rest) > 2:
         raise ValueError(f"{source!r} is not of the form 'hub:NAME[:CONFIG][:COLUMN]'")
@@ -272,18 +303,17 @@ def _from_hub(source, split, seed):
         tables, column = _open_tables(name, *rest)
     except OSError as error:  # also ConnectionError and "not found"
         raise ConnectionError(
-            f"could not get {name!r} from the hub ({type(error).__name__}: {error}). "
-            "Check the name and the network. Without a network 'reviews', 'docs' and your own files work."
+            f"could not get {name!r} from the hub ({type(error).__name__}: {error}). Check the "
+            "name and the network. Without a network 'reviews', 'docs' and your own files work."
         ) from error
     own = split if split in tables else "train"
     if own not in tables:
-        raise ValueError(
-            f"{name} has neither a {split} nor a train split; it has {', '.join(tables)}"
-        )
+        have = ", ".join(tables)
+        raise ValueError(f"{name} has neither a {split} nor a train split; it has {have}")
     if column not in tables[own].column_names:
-        columns = ", ".join(map(repr, tables[own].column_names))
+        have = ", ".join(map(repr, tables[own].column_names))
         raise ValueError(
-            f"{name} has no column {column!r}; it has {columns}. Name yours last: 'hub:{name}:COLUMN'"
+            f"{name} has no column {column!r}; it has {have}. Name yours last: 'hub:{name}:COLUMN'"
         )
     texts = [text for text in tables[own][column] if isinstance(text, str) and text.strip()]
     if not texts:
@@ -292,16 +322,14 @@ def _from_hub(source, split, seed):
     missing = [part for part in SPLITS if part not in tables]
     if split in missing:
         return _split(texts, split, seed, source)
-    cut = (
-        {text for part in missing for text in _split(texts, part, seed, source)}
-        if split == "train"
-        else ()
-    )
-    return [text for text in texts if text not in cut]
+    if split == "train":
+        cut = {text for part in missing for text in _split(texts, part, seed, source)}
+        return [text for text in texts if text not in cut]
+    return texts
 
 
 def _open_tables(name, *rest):
-    """All splits, and the column to read. A single part after the name is a configuration if one is so called."""
+    """All splits, and the column to read. A lone part is a configuration, if one is so called."""
     from datasets import load_dataset  # heavy, and only this source needs it
 
     if len(rest) != 1:
@@ -310,154 +338,3 @@ def _open_tables(name, *rest):
         return load_dataset(name, rest[0]), "text"
     except ValueError:
         return load_dataset(name), rest[0]
-
-
-# ---------------------------------------------------------------------------------------- docstrings
-
-
-def _docs():
-    """English prose from docstrings, one text per docstring; computed once per set of package versions."""
-    found = {
-        name: spec for name in DOCS_PACKAGES if (spec := importlib.util.find_spec(name)) is not None
-    }
-    owners = importlib.metadata.packages_distributions()
-    versions = [
-        f"{name} {importlib.metadata.version(owners.get(name, [name])[0])}" for name in found
-    ]
-    key = "\n".join([sys.version, Path(__file__).read_text("utf-8"), *versions])
-    cache = (
-        _cache_folder() / f"docs-{hashlib.blake2b(key.encode(), digest_size=8).hexdigest()}.json"
-    )
-    try:
-        return json.loads(cache.read_text("utf-8"))
-    except (
-        OSError,
-        ValueError,
-    ):  # not there, or damaged: one JSON list, so a cut file does not parse
-        pass
-    roots = [Path(sysconfig.get_paths()["stdlib"])]
-    roots += [
-        Path(place) for spec in found.values() for place in spec.submodule_search_locations or ()
-    ]
-    texts = _read_docs(roots)
-    half = cache.with_name(
-        f"{cache.name}.{uuid.uuid4().hex}"
-    )  # then moved: a reader never meets half a file
-    try:
-        cache.parent.mkdir(parents=True, exist_ok=True)
-        half.write_text(json.dumps(texts, indent=0), encoding="utf-8")
-        os.replace(half, cache)
-    except OSError as error:  # the texts are here all the same
-        warnings.warn(
-            f"the docs corpus could not be kept for the next time ({error}); MLM_CACHE names another folder"
-        )
-    finally:
-        with contextlib.suppress(OSError):
-            half.unlink()
-    return texts
-
-
-def _read_docs(roots):
-    files = [
-        file
-        for root in roots
-        for file in sorted(root.rglob("*.py"))
-        if not _SKIPPED & set(file.relative_to(root).parts)
-    ]
-    seen, texts = set(), []
-    collecting = gc.isenabled()
-    gc.disable()  # a syntax tree frees itself; searching each for cycles would take most of the time
-    try:
-        for file in tqdm(files, desc="reading docstrings", unit="file"):
-            for docstring in _docstrings(file):
-                fresh = [s for s in prose_sentences(docstring) if not (s in seen or seen.add(s))]
-                if fresh:
-                    texts.append(" ".join(fresh))
-    finally:
-        if collecting:
-            gc.enable()
-    return texts
-
-
-def _cache_folder():
-    if "MLM_CACHE" in os.environ:
-        return Path(os.environ["MLM_CACHE"])
-    home = os.environ.get("LOCALAPPDATA") if os.name == "nt" else os.environ.get("XDG_CACHE_HOME")
-    try:
-        return (Path(home) if home else Path.home() / ".cache") / "mlm-course"
-    except RuntimeError:  # a user without a home, as in some containers
-        return Path(tempfile.gettempdir()) / "mlm-course"
-
-
-def _docstrings(path):
-    """Every docstring of a file, read from its syntax tree: nothing is imported and nothing runs."""
-    try:
-        with warnings.catch_warnings(action="ignore"):  # the file's own style is not our concern
-            tree = ast.parse(path.read_bytes())
-    except (SyntaxError, ValueError):  # templates and files for other Python versions
-        return
-    stack = [tree]
-    while stack:
-        node = stack.pop()
-        # Definitions sit in the bodies of modules, classes, functions and if or try blocks; expressions hold none.
-        stack.extend(reversed(getattr(node, "body", ())))
-        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
-            if docstring := ast.get_docstring(node):
-                yield docstring
-
-
-_ROLE = re.compile(
-    r":[\w:+-]+:`~?([^`<]*?)(?:\s*<[^`]*>)?`"
-)  # :class:`~torch.Tensor` -> torch.Tensor
-_LINK = re.compile(
-    r"\[([^\]]+)\]\([^)]*\)|`([^`<]+?)\s*<[^`]*>`_+"
-)  # Markdown and reST links -> their text
-_MARKS = re.compile(r"`+|\*\*|(?<!\w)[*_](?=\w)|(?<=\w)\*(?!\w)")
-_SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z])")
-_ABBREVIATED = re.compile(r"(?:\b(?:e\.g|i\.e|etc|cf|vs|al|Fig|Eq|No|Dr|Mr|St)\.|\b[A-Z]\.)$")
-_ITEM = re.compile(r"^\s*(?:[-*+•]|\d+[.)]|\.\.|:|>>>|@|\||#)")
-_CODE = re.compile(r"[{}<>=\\|~^_#@\[\]$%*/]|\w\.\w|\w\(|::|https?")
-
-
-def prose_sentences(docstring):
-    """The whole English sentences of a docstring, without its markup, code, tables, fields and lists."""
-    sentences = []
-    for paragraph in re.split(r"\n\s*\n", docstring):
-        lines = paragraph.split("\n")
-        indent = len(lines[0]) - len(lines[0].lstrip())
-        if any(_ITEM.match(line) for line in lines) or any(
-            len(line) - len(line.lstrip()) != indent for line in lines
-        ):
-            continue
-        text = _LINK.sub(
-            lambda m: m.group(1) or m.group(2), _ROLE.sub(r"\1", " ".join(paragraph.split()))
-        )
-        sentences += filter(_is_prose, _sentences(_MARKS.sub("", text)))
-    return sentences
-
-
-def _sentences(text):
-    """Split after a full stop before a capital, unless the stop belongs to an abbreviation."""
-    held = ""
-    for part in _SENTENCE_END.split(text):
-        held = f"{held} {part}" if held else part
-        if not _ABBREVIATED.search(held):
-            yield held
-            held = ""
-    if re.search(r"\b(?:etc|al|[A-Z])\.$", held):  # these may end a paragraph; "i.e." cannot
-        yield held
-
-
-def _is_prose(sentence):
-    """A capital, a full stop, four words or more, nothing that looks like code, and mostly letters."""
-    words = sentence.split()
-    if not (
-        4 <= len(words) <= 60
-        and sentence[0].isupper()
-        and sentence[-1] in ".!?"
-        and sentence.isascii()
-    ):
-        return False
-    if _CODE.search(re.sub(r"\b(e\.g|i\.e)\.", "", sentence)):
-        return False
-    return sum(word.strip(".,;:!?()'\"").isalpha() for word in words) >= 0.8 * len(words)

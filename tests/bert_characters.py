@@ -1,8 +1,8 @@
 """Writes data/bert_characters.json: what the reference tokenizer does to each single character.
 
-`python tests/bert_characters.py` asks the installed `tokenizers` about every code point. It also needs `unicodedata2`,
-a newer copy of Python's `unicodedata`, to know which characters the reference is too old to decompose.
-The test that compares all 1.1 million code points says when this has to be run again.
+`python tests/bert_characters.py` asks the installed `tokenizers` about every code point. It also
+needs `unicodedata2`, a newer copy of Python's `unicodedata`, to know which characters the reference
+is too old to decompose. The test of all 1.1 million code points says when to run this again.
 """
 
 import json
@@ -34,16 +34,13 @@ def runs(points):
 def classes():
     import unicodedata2
 
-    clean, strip, lower = (
-        normalizer(clean_text=True),
-        normalizer(strip_accents=True),
-        normalizer(lowercase=True),
-    )
+    clean, strip = normalizer(clean_text=True), normalizer(strip_accents=True)
+    lower = normalizer(lowercase=True)
     decompose, split = NFD().normalize_str, BertPreTokenizer().pre_tokenize_str
 
-    def moves(
-        char,
-    ):  # canonical ordering: a mark of a higher class swaps with U+0334, of class 1; class 1 with U+0345
+    def moves(char):
+        # Canonical ordering: a mark of a higher class swaps with U+0334, of class 1, and one of
+        # class 1 with U+0345.
         text = "a" + char + "\u0334" if unicodedata2.combining(char) > 1 else "a\u0345" + char
         return decompose(text) != text
 

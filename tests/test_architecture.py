@@ -20,10 +20,10 @@ TREES = {name: ast.parse((PACKAGE / f"{name}.py").read_text(encoding="utf-8")) f
 TIERS = {
     0: ("checks", "files", "dropout", "forward_backward", "plots"),
     1: (
-        *("labels", "docstrings", "wordpiece", "softmax", "heads", "encoder", "modern", "leakage"),
+        *("labels", "docstrings", "words", "softmax", "heads", "encoder", "modern", "leakage"),
         *("grammar_file", "checkpoints", "batches"),
     ),
-    2: ("masking", "corpus", "grammar", "losses", "contextualizers"),
+    2: ("masking", "corpus", "wordpiece", "grammar", "losses", "contextualizers"),
     3: ("masked_lm", "language_model", "evaluation", "diffusion", "training"),
     4: ("pretrained",),
     5: ("pretrain",),

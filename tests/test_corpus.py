@@ -1,6 +1,5 @@
-"""Text in: what is accepted, what is refused and with which words, and that no split sees another."""
+"""Text in: what is accepted, what is refused, and that no split sees another."""
 
-import gc
 import hashlib
 import http.server
 import json
@@ -10,14 +9,16 @@ import re
 import subprocess
 import sys
 import threading
+import tracemalloc
 from pathlib import Path
 from urllib.parse import parse_qs, unquote, urlsplit
 
+import numpy as np
 import pytest
 import torch
 
 from mlm_lib import DATA, corpus
-from mlm_lib.corpus import SPLITS, load_corpus, pack_blocks, prose_sentences
+from mlm_lib.corpus import SPLITS, iter_texts, load_corpus, pack_blocks
 
 ROOT = Path(corpus.__file__).resolve().parents[1]
 
@@ -51,7 +52,7 @@ def test_hidden_files_and_folders_are_not_read(tmp_path):
 def test_an_empty_name_is_not_the_current_folder(tmp_path, monkeypatch):
     write(tmp_path / "a.txt", "\n".join(lines(5)))
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ValueError, match="unknown corpus ''"):
+    with pytest.raises(ValueError, match="source=''; a name that is not empty is needed"):
         load_corpus("")
 
 
@@ -60,9 +61,22 @@ def test_a_csv_of_a_header_alone_tells_of_the_missing_column(tmp_path):
         load_corpus(write(tmp_path / "a.csv", "body,label\n"))
 
 
-def test_a_seed_that_is_no_whole_number_is_refused():
-    with pytest.raises(ValueError, match="seed is 0.5"):
-        load_corpus("reviews", seed=0.5)
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"source": None}, "source=None; a name that is not empty"),
+        ({"source": " "}, "source=' '; a name that is not empty"),
+        ({"source": ["a.txt"]}, r"source=\['a.txt'\]; a name"),
+        ({"source": "One text. " * 500}, "unknown corpus 'One text. .*; known are 'grammar'"),
+        ({"split": None}, "split=None; one of train, validation, test"),
+        ({"split": "valid"}, "split='valid'; one of train, validation, test"),
+        ({"seed": 0.5}, "seed=0.5; a whole number"),
+        ({"seed": True}, "seed=True; a whole number"),
+    ],
+)
+def test_arguments_that_mean_nothing_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        load_corpus(**{"source": "reviews"} | options)
 
 
 # ---------------------------------------------------------------------------------------- splits
@@ -121,11 +135,6 @@ def test_too_few_texts_for_a_held_out_split_are_an_error(tmp_path):
             load_corpus(source, split)
 
 
-def test_unknown_split_is_refused_with_the_known_ones():
-    with pytest.raises(ValueError, match="'valid'; choose one of train, validation, test"):
-        load_corpus("reviews", "valid")
-
-
 # ---------------------------------------------------------------------------------------- packing
 
 
@@ -137,21 +146,51 @@ def test_packing_follows_the_example_worked_by_hand():
 
 
 def test_packing_loses_only_what_does_not_fill_the_last_block():
-    encoded = [list(range(10, 10 + n)) for n in (4, 0, 7, 1, 30)]
+    encoded = [list(range(10, 10 + n)) for n in (4, 7, 1, 30)]
     blocks = pack_blocks(encoded, 8, cls_id=1, sep_id=2)
-    stream = [*encoded[0], 2, 2, *encoded[2], 2, *encoded[3], 2, *encoded[4]]
+    stream = [*encoded[0], 2, *encoded[1], 2, *encoded[2], 2, *encoded[3]]
     assert blocks.shape == (len(stream) // 6, 8)
     assert (blocks[:, 0] == 1).all() and (blocks[:, -1] == 2).all()
     assert blocks[:, 1:-1].flatten().tolist() == stream[: len(stream) // 6 * 6]
 
 
-def test_packing_refuses_blocks_that_are_too_small_or_cannot_be_filled():
+def test_packing_puts_no_separators_around_an_empty_text():
+    blocks = pack_blocks([[], [5, 6], [], [7], []], 6, cls_id=1, sep_id=2)
+    assert blocks.tolist() == [[1, 5, 6, 2, 7, 2]]
+
+
+def test_packing_takes_tensors_and_arrays():
+    encoded = [torch.tensor([5, 6]), np.array([7]), (np.int64(8), torch.tensor(9))]
+    assert pack_blocks(encoded, 9, cls_id=1, sep_id=2)[0].tolist() == [1, 5, 6, 2, 7, 2, 8, 9, 2]
+
+
+@pytest.mark.parametrize("few", [[], [[]], [[5, 6], [7]]])
+def test_packing_refuses_blocks_that_cannot_be_filled(few):
+    with pytest.raises(ValueError, match="do not fill one block of 10"):
+        pack_blocks(few, 10, cls_id=1, sep_id=2)
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"block_size": 2}, "block_size=2; a whole number of at least 3"),
+        ({"block_size": 4.0}, "block_size=4.0; a whole number"),
+        ({"cls_id": -1}, "cls_id=-1; a whole number of at least 0"),
+        ({"sep_id": None}, "sep_id=None; a whole number of at least 0"),
+        ({"encoded": None}, "encoded=None; a list of lists of ids"),
+        ({"encoded": "5 6"}, "encoded='5 6'; a list of lists of ids"),
+        ({"encoded": [5, 6]}, r"encoded\[0\]=5; a list of ids"),
+        ({"encoded": [[5], "6"]}, r"encoded\[1\]='6'; a list of ids"),
+        ({"encoded": [[5], [6, 1.5]]}, r"encoded\[1\]\[1\]=1.5; a whole number of at least 0"),
+        ({"encoded": [[True]]}, r"encoded\[0\]\[0\]=True; a whole number"),
+        ({"encoded": [torch.tensor([-100])]}, r"encoded\[0\]\[0\]=-100; a whole number"),
+        ({"encoded": [torch.tensor([[5]])]}, r"encoded\[0\]\[0\]=\[5\]; a whole number"),
+    ],
+)
+def test_packing_refuses_what_is_no_list_of_ids(options, message):
     assert pack_blocks([[5]], 3, cls_id=1, sep_id=2).tolist() == [[1, 5, 2]]
-    with pytest.raises(ValueError, match="block_size is 2.*3 or more"):
-        pack_blocks([[5, 6]], 2, cls_id=1, sep_id=2)
-    for few in ([], [[]], [[5, 6], [7]]):
-        with pytest.raises(ValueError, match="do not fill one block of 10"):
-            pack_blocks(few, 10, cls_id=1, sep_id=2)
+    with pytest.raises(ValueError, match=message):
+        pack_blocks(**{"encoded": [[5]], "block_size": 3, "cls_id": 1, "sep_id": 2} | options)
 
 
 # ---------------------------------------------------------------------------------------- files
@@ -243,24 +282,47 @@ BAD = {
     "an empty file": ("a.txt", "", ValueError, ["a.txt is empty"]),
     "only a byte order mark": ("a.txt", "\ufeff", ValueError, ["a.txt is empty"]),
     "only blanks": ("a.txt", " \n\t\n\n", ValueError, ["a.txt is empty"]),
-    "only blank cells": ("a.csv", "text,label\n ,1\n  ,0\n", ValueError, ["a.csv", "every entry is blank"]),
+    "only blank cells": ("a.csv", "text,label\n ,1\n  ,0\n", ValueError,
+                         ["a.csv", "every entry is blank"]),
     "only a header": ("a.csv", "text,label\n", ValueError, ["a.csv", "no usable text"]),
-    "a missing column": ("a.csv", "body,stars\nx,1\n", ValueError, ["'text'", "'body', 'stars'", "a.csv:COLUMN"]),
-    "a missing named column": ("a.csv:txet", "text\nx\n", ValueError, ["'txet'", "it has 'text'", "a.csv:COLUMN"]),
-    "a missing key": ("a.jsonl", '{"text": "x"}\n{"body": "y"}', ValueError, ["no column 'text'", "'body'", "a.jsonl:"]),
-    "a short row": ("a.csv", "label,text\n1,x\n0\n", ValueError, ["a.csv, line 3", "'text'", "None", "not text"]),
-    "a long row": ("a.csv", "text,label\nGood, but long,1\n", ValueError, ["a.csv, line 2", "more cells", "quotes"]),
-    "an open quote": ("a.csv", 'text,label\nx,1\n"y,0\nz,1\n', ValueError, ["a.csv, after line 2", "unexpected end"]),
-    "a broken line": ("a.jsonl", '{"text": "x"}\n{"text": \n', ValueError, ["a.jsonl, line 2", "not JSON"]),
-    "no object": ("a.jsonl", '{"text": "x"}\n["y"]\n', ValueError, ["a.jsonl, line 2", "object", "not list"]),
-    "no string": ("a.jsonl", '{"text": "x"}\n\n{"text": 7}\n', ValueError, ["a.jsonl, line 3", "'text' holds 7"]),
-    "half a character": ("a.jsonl", '{"text": "x \\ud83d"}\n', ValueError, ["a.jsonl, line 1", "\\ud83d", "not text"]),
-    "Latin-1": ("a.txt", "Gr\xfc\xdfe".encode("latin-1"), UnicodeDecodeError, ["offset 2 of", "a.txt", "as UTF-8"]),
-    "UTF-16": ("a.csv", "text\nx\n".encode("utf-16"), UnicodeDecodeError, ["offset 0 of", "a.csv", "as UTF-8"]),
-    "bad bytes after a mark": ("a.txt", b"\xef\xbb\xbfab\xff", UnicodeDecodeError, ["offset 5 of", "a.txt"]),
+    "a missing column": ("a.csv", "body,stars\nx,1\n", ValueError,
+                         ["'text'", "'body', 'stars'", "a.csv:COLUMN"]),
+    "a missing named column": ("a.csv:txet", "text\nx\n", ValueError,
+                               ["'txet'", "it has 'text'", "a.csv:COLUMN"]),
+    "two columns of one name": ("a.csv", "text,label,text\nx,1,y\n", ValueError,
+                                ["a.csv has several columns 'text'", "rename"]),
+    "a missing key": ("a.jsonl", '{"text": "x"}\n{"body": "y"}', ValueError,
+                      ["no column 'text'", "'body'", "a.jsonl:"]),
+    "a short row": ("a.csv", "label,text\n1,x\n0\n", ValueError,
+                    ["a.csv, line 3", "'text'", "None", "not text"]),
+    "a long row": ("a.csv", "text,label\nGood, but long,1\n", ValueError,
+                   ["a.csv, line 2", "more cells", "quotes"]),
+    "an open quote": ("a.csv", 'text,label\nx,1\n"y,0\nz,1\n', ValueError,
+                      ["a.csv, after line 2", "unexpected end"]),
+    "a broken line": ("a.jsonl", '{"text": "x"}\n{"text": \n', ValueError,
+                      ["a.jsonl, line 2", "not JSON"]),
+    "no object": ("a.jsonl", '{"text": "x"}\n["y"]\n', ValueError,
+                  ["a.jsonl, line 2", "object", "not list"]),
+    "nested too deep": ("a.jsonl", '{"text": "x"}\n' + "[" * 100_000, ValueError,
+                        ["a.jsonl, line 2", "not JSON", "recursion"]),
+    "no string": ("a.jsonl", '{"text": "x"}\n\n{"text": 7}\n', ValueError,
+                  ["a.jsonl, line 3", "'text' holds 7"]),
+    "half a character": ("a.jsonl", '{"text": "x \\ud83d"}\n', ValueError,
+                         ["a.jsonl, line 1", "\\ud83d", "not text"]),
+    "Latin-1": ("a.txt", "Gr\xfc\xdfe".encode("latin-1"), UnicodeDecodeError,
+                ["offset 2 of", "a.txt", "as UTF-8"]),
+    "UTF-16": ("a.csv", "text\nx\n".encode("utf-16"), UnicodeDecodeError,
+               ["offset 0 of", "a.csv", "as UTF-8"]),
+    "bad bytes after a mark": ("a.txt", b"\xef\xbb\xbfab\xff", UnicodeDecodeError,
+                               ["offset 5 of", "a.txt"]),
+    "bad bytes far into a file": ("a.jsonl", b'{"text": "x"}\r\n' * 9999 + b"\xff",
+                                  UnicodeDecodeError, ["offset 149985 of", "position 149985"]),
+    "a character cut at the end": ("a.txt", b"x" * 99_998 + b"\xf0\x9f", UnicodeDecodeError,
+                                   ["offset 99998 of", "position 99998-99999"]),
     "another suffix": ("a.pdf", "x", ValueError, ["'.pdf'", ".txt, .csv, .jsonl"]),
     "no suffix": ("./a", "x", ValueError, ["ends in ''", ".txt, .csv, .jsonl"]),
-    "an unknown name": ("wikipedia", None, ValueError, ["'wikipedia'", "'reviews', 'docs'", ".csv", "hub:NAME"]),
+    "an unknown name": ("wikipedia", None, ValueError,
+                        ["'wikipedia'", "'reviews', 'docs'", ".csv", "hub:NAME"]),
 }  # fmt: skip
 
 
@@ -276,6 +338,14 @@ def test_bad_input_is_refused_with_words_that_help(
     assert [word for word in words if word not in str(caught.value)] == [], str(caught.value)
 
 
+@pytest.mark.skipif(os.name == "nt", reason="POSIX pipes")
+def test_a_pipe_or_a_device_is_refused_and_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "pipe.txt")
+    for source in (tmp_path / "pipe.txt", "/dev/zero"):
+        with pytest.raises(ValueError, match="is a pipe or a device; save its texts to a file"):
+            load_corpus(source)
+
+
 def test_a_folder_without_texts_is_refused(tmp_path):
     write(tmp_path / "notes.md", "Not this.")
     with pytest.raises(ValueError, match="holds no .txt, .csv, .jsonl file"):
@@ -289,214 +359,49 @@ def test_a_bad_file_in_a_folder_is_named(tmp_path):
         load_corpus(tmp_path)
 
 
+def test_texts_come_one_at_a_time_by_the_rule_of_load_corpus(tmp_path):
+    write(tmp_path / "a.txt", "First,\nand on.\n\nSecond.\n")
+    write(tmp_path / "b.csv", "body,text\nx,Third.\ny, \nz,Fourth.\n")
+    write(tmp_path / "c.jsonl", '{"text": "Fifth."}\n["Bad."]\n')
+    texts = iter_texts(tmp_path)
+    five = ["First, and on.", "Second.", "Third.", "Fourth.", "Fifth."]
+    assert [next(texts) for _ in five] == five
+    with pytest.raises(ValueError, match="c.jsonl, line 2"):
+        next(texts)
+    assert list(iter_texts(f"{tmp_path / 'b.csv'}:body")) == ["x", "y", "z"]
+    for missing in ("reviews", tmp_path / "nowhere.txt"):
+        with pytest.raises(FileNotFoundError, match="there is no file"):
+            iter_texts(missing)  # at the call, before any text
+
+
+@pytest.mark.parametrize(
+    "name, start, line",
+    [
+        ("a.txt", "", "Text number.\n"),
+        ("a.txt", "", "Two\nlines.\n\n"),
+        ("a.csv", "text\n", "Text.\n"),
+    ]
+    + [("a.jsonl", "", '{"text": "Text number."}\n')],
+    ids=["lines", "paragraphs", "csv", "jsonl"],
+)
+def test_a_file_is_not_held_in_memory_while_its_texts_are_read(tmp_path, name, start, line):
+    source = write(tmp_path / name, start + line * (3_000_000 // len(line)))
+    tracemalloc.start()
+    try:
+        count = sum(1 for _ in iter_texts(source))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert count == 3_000_000 // len(line)
+    assert peak < 300_000
+
+
 def test_the_reviews_are_found_from_anywhere(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert everything("reviews") == everything(DATA / "reviews.csv")
 
 
-# ---------------------------------------------------------------------------------------- docstrings
-
-
-def test_prose_keeps_whole_sentences():
-    docstring = """Return the sum of two arrays.
-
-    The inputs may differ in shape, e.g. a scalar and a matrix, i.e. they are broadcast. Neither input is changed!
-
-    A sentence may run
-    over two lines. Dr. Smith et al. showed that this holds. It reads numbers, letters, etc.
-    """
-    assert prose_sentences("\n".join(line.strip() for line in docstring.split("\n"))) == [
-        "Return the sum of two arrays.",
-        "The inputs may differ in shape, e.g. a scalar and a matrix, i.e. they are broadcast.",
-        "Neither input is changed!",
-        "A sentence may run over two lines.",
-        "Dr. Smith et al. showed that this holds.",
-        "It reads numbers, letters, etc.",
-    ]
-
-
-def test_prose_keeps_the_words_of_links_and_roles():
-    assert prose_sentences("Pass a :class:`Tensor` or a :func:`list <builtins.list>` to it.") == [
-        "Pass a Tensor or a list to it."
-    ]
-    assert prose_sentences(
-        "See `the guide <https://a.b/c>`_ and [the paper](https://d.e) for more."
-    ) == ["See the guide and the paper for more."]
-    assert prose_sentences("The *first* and **second** ``word`` are `marked` here.") == [
-        "The first and second word are marked here."
-    ]
-
-
-@pytest.mark.parametrize(
-    "paragraph",
-    [
-        ">>> print(1)\n1",
-        "    The indented block is an example of code.\nIt has another indent.",
-        ":param x: The first number of the sum.\n:returns: The sum of all numbers.",
-        "Args:\n    x: The first number of the sum.",
-        "Parameters\n----------\nx : int\n    The first number of the sum.",
-        "- The first item of a list.\n- The second item of a list.",
-        "1. The first item of a list.\n2. The second item of a list.",
-        "* The only item of a list.",
-        ".. note:: The text of this note is not kept.",
-        "| name | The meaning of the name. |",
-        "The call f(x) returns one number.",
-        "The value of x = 3 is kept.",
-        "The name torch.nn is a module.",
-        "The page is at https://example.org for you.",
-        "The path is data/files for now.",
-        "no capital at the start of this sentence.",
-        "No full stop at the end of this sentence",
-        "Too short here.",
-        "The sentence goes on in a formula, i.e.",
-        "The naïve sentence has an accent in it.",
-        "The 12 34 56 78 are numbers mostly.",
-    ],
-)
-def test_prose_leaves_out_what_is_no_sentence(paragraph):
-    docstring = f"The first sentence is kept.\n\n{paragraph}\n\nThe last sentence is kept."
-    assert prose_sentences(docstring) == [
-        "The first sentence is kept.",
-        "The last sentence is kept.",
-    ]
-
-
-MODULE = '''"""The module explains itself in one sentence. The same sentence comes here again."""
-raise RuntimeError("imported")
-
-class Thing:
-    """The class has a text of its own. The same sentence comes here again."""
-
-    def method(self):
-        """The method has a text as well."""
-
-if True:
-    async def function():
-        def inner():
-            """The inner function is read too."""
-'''
-TEXTS = [
-    "The module explains itself in one sentence. The same sentence comes here again.",
-    "The class has a text of its own.",
-    "The method has a text as well.",
-    "The inner function is read too.",
-]
-
-
-@pytest.fixture
-def small_docs(tmp_path, monkeypatch):
-    """A world with one package, which must not be imported, and one file of a standard library."""
-    write(tmp_path / "packages" / "mlm_small_package" / "__init__.py", MODULE)
-    write(
-        tmp_path / "packages" / "mlm_small_package" / "tests" / "a.py",
-        '"""The tests of a package are not read."""',
-    )
-    write(
-        tmp_path / "packages" / "mlm_small_package" / "template.py",
-        '"""The {{template}} is not Python.""" {{',
-    )
-    write(tmp_path / "stdlib" / "a.py", '"""The standard library is read first."""')
-    write(tmp_path / "stdlib" / "site-packages" / "b.py", '"""The other packages are not read."""')
-    monkeypatch.syspath_prepend(str(tmp_path / "packages"))
-    monkeypatch.setattr(
-        corpus, "DOCS_PACKAGES", ("mlm_small_package", "mlm_package_that_is_not_there")
-    )
-    monkeypatch.setattr(corpus.sysconfig, "get_paths", lambda: {"stdlib": str(tmp_path / "stdlib")})
-    monkeypatch.setattr(corpus.importlib.metadata, "version", lambda name: "1.0")
-    monkeypatch.setenv("MLM_CACHE", str(tmp_path / "cache"))
-    return tmp_path / "cache"
-
-
-def test_docs_hold_each_sentence_once_and_import_nothing(small_docs):
-    assert everything("docs") == sorted(["The standard library is read first.", *TEXTS])
-    assert "mlm_small_package" not in sys.modules
-
-
-def test_docs_are_read_once_for_each_version_of_a_package(small_docs, monkeypatch):
-    first = everything("docs")
-    read = []
-    monkeypatch.setattr(
-        corpus, "_docstrings", lambda path: read.append(path) or ["Another text is found now."]
-    )
-    assert everything("docs") == first and read == []
-    monkeypatch.setattr(corpus.importlib.metadata, "version", lambda name: "2.0")
-    assert load_corpus("docs") == ["Another text is found now."] and read
-
-
-@pytest.mark.filterwarnings("error")
-def test_docs_do_not_depend_on_how_warnings_are_shown(small_docs):
-    """An invalid escape in someone's file is a warning, and where warnings are errors it would lose the file."""
-    write(small_docs.parent / "stdlib" / "b.py", '"""The file has an odd string."""\nodd = "\\d"\n')
-    assert "The file has an odd string." in everything("docs")
-
-
-@pytest.mark.parametrize(
-    "place, step", [(Path, "read_bytes"), (Path, "write_text"), (os, "replace")]
-)
-def test_an_interrupted_reading_of_docs_leaves_nothing_broken(small_docs, monkeypatch, place, step):
-    original = getattr(place, step)
-
-    def interrupted(*args, **options):
-        original(*args, **options)
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(place, step, interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            load_corpus("docs")
-    assert len(everything("docs")) == 5
-    assert len(list(small_docs.iterdir())) == 1
-    assert gc.isenabled()
-
-
-def test_docs_are_read_also_where_nothing_can_be_kept(small_docs, monkeypatch, tmp_path):
-    write(tmp_path / "a_file", "in the way")
-    monkeypatch.setenv("MLM_CACHE", str(tmp_path / "a_file" / "cache"))
-    with pytest.warns(UserWarning, match="MLM_CACHE"):
-        assert load_corpus("docs")
-
-
-@pytest.mark.parametrize(
-    "damage", [lambda raw: b"", lambda raw: raw[: len(raw) // 2], lambda raw: raw[:-1] + b"\xff"]
-)
-def test_a_damaged_docs_cache_is_made_anew(small_docs, damage):
-    texts = everything("docs")
-    (cache,) = small_docs.iterdir()
-    whole = cache.read_bytes()
-    cache.write_bytes(damage(whole))
-    assert everything("docs") == texts
-    assert cache.read_bytes() == whole
-
-
-KILLED_WHILE_WRITING = """
-import os, pathlib
-from mlm_lib import corpus
-corpus.DOCS_PACKAGES = ()
-corpus.sysconfig.get_paths = lambda: {"stdlib": os.environ["STDLIB"]}
-if os.environ["KILL"]:
-    def write_half(path, text, **options):
-        path.write_bytes(text[: len(text) // 2].encode())
-        os._exit(9)
-    pathlib.Path.write_text = write_half
-print(corpus.load_corpus("docs"))
-"""
-
-
-@pytest.mark.slow
-def test_a_process_killed_while_writing_docs_leaves_no_broken_cache(tmp_path):
-    functions = [f'def f{i}():\n    """The word {"x" * i} is here."""' for i in range(8)]
-    write(tmp_path / "stdlib" / "a.py", "\n".join(functions))
-    outcomes = []
-    for kill in ("yes", ""):
-        environment = {
-            "MLM_CACHE": str(tmp_path / "cache"),
-            "STDLIB": str(tmp_path / "stdlib"),
-            "KILL": kill,
-        }
-        outcomes.append(run(KILLED_WHILE_WRITING, environment))
-    assert outcomes[0].returncode == 9 and any((tmp_path / "cache").iterdir())
-    assert outcomes[1].returncode == 0, outcomes[1].stderr
-    assert outcomes[1].stdout.count("is here.") == 6  # of eight
+# ---------------------------------------------------------------------------------------- the hub
 
 
 def run(script, environment):
@@ -511,46 +416,6 @@ def run(script, environment):
     return subprocess.run(
         command, env=environment, capture_output=True, text=True, encoding="utf-8"
     )
-
-
-READ_DOCS = """
-import json, sys, time
-from mlm_lib import corpus
-before, start = set(sys.modules), time.process_time()
-texts = corpus.load_corpus("docs")
-seconds = time.process_time() - start
-parts = {"train": texts, **{split: corpus.load_corpus("docs", split) for split in ("validation", "test")}}
-imported = sorted({name.partition(".")[0] for name in set(sys.modules) - before} & set(corpus.DOCS_PACKAGES))
-print(json.dumps({"seconds": seconds, "parts": parts, "imported": imported}))
-"""
-
-
-@pytest.fixture(scope="module")
-def docs(tmp_path_factory):
-    """What a first reading of the real docs corpus gives, with an empty cache."""
-    done = run(READ_DOCS, {"MLM_CACHE": str(tmp_path_factory.mktemp("cache"))})
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1])
-
-
-@pytest.mark.slow
-def test_docs_take_less_than_40_seconds_and_import_none_of_the_packages(docs):
-    assert docs["seconds"] < 40
-    assert docs["imported"] == []
-
-
-@pytest.mark.slow
-def test_docs_hold_4_megabytes_of_different_sentences(docs):
-    texts = [text for part in docs["parts"].values() for text in part]
-    assert sum(len(text.encode()) for text in texts) >= 4_000_000
-    sentences = [sentence for text in texts for sentence in corpus._sentences(text)]
-    assert len(sentences) > 40_000
-    assert len(set(sentences)) == len(sentences)
-    code = re.compile(r"https?:|>>>|[{}<>=]|::")
-    assert [sentence for sentence in sentences if code.search(sentence)] == []
-
-
-# ---------------------------------------------------------------------------------------- the hub
 
 
 def table(name, count):

@@ -1,4 +1,4 @@
-"""WordPiece: equal to `BertTokenizerFast` id for id, and to the `tokenizers` trainer merge for merge."""
+"""WordPiece: equal to `BertTokenizerFast` id for id, to the `tokenizers` trainer by merges."""
 
 import copy
 import csv
@@ -10,7 +10,9 @@ import time
 from collections import Counter
 from functools import cache
 
+import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
@@ -22,12 +24,12 @@ from transformers import BertTokenizerFast
 
 from mlm_lib import DATA, wordpiece
 from mlm_lib.corpus import SPLITS, load_corpus
-from mlm_lib.wordpiece import PREFIX, SPECIAL_TOKENS, WordPieceTokenizer, split_words
+from mlm_lib.wordpiece import PREFIX, SPECIAL_TOKENS, WordPieceTokenizer, match_longest
 
 CASES = pytest.mark.parametrize("lowercase", [True, False], ids=["uncased", "cased"])
 
 
-# ---------------------------------------------------------------------------------------- material
+# ------------------------------------------------------------------------------------ material
 
 
 def span(first, last):
@@ -42,26 +44,43 @@ CLASSES = {
     "spaces": list("  \t\n\r\x0b\x0c\x85\xa0\u1680\u2003\u2009\u2028\u2029\u202f\u205f\u3000"),
     "precomposed": span(0xC0, 0x17F) + span(0x1E00, 0x1EFF),
     "combining": span(0x300, 0x36F) + list("\u0591\u05b0\u0e38\u0f71\u3099\u20d0"),
-    "newer than Unicode 9": list("\u1c89\ua7cb\ua7dc\U00010d50\u08d3\u0c04\u0c3c\u1ac1\u1df6\u1dfb\ua8ff\U00010f46\U00010eab\U0001e130\U00011a34"),
-    "hangul": span(0xAC00, 0xAC40) + span(0x1100, 0x1112) + span(0x1161, 0x1175) + span(0x11A8, 0x11C2),
-    "chinese": list("中文北京字\u3400\u4dbf\uf900\ufaff\U00020000\U0002a6df\U0002a700\U0002b820\U0002ceb0\U0002f800\U00030000"),
+    "newer than Unicode 9": list(
+        "\u1c89\ua7cb\ua7dc\U00010d50\u08d3\u0c04\u0c3c\u1ac1\u1df6\u1dfb\ua8ff\U00010f46"
+        "\U00010eab\U0001e130\U00011a34"
+    ),
+    "hangul": [
+        *span(0xAC00, 0xAC40), *span(0x1100, 0x1112), *span(0x1161, 0x1175), *span(0x11A8, 0x11C2),
+    ],
+    "chinese": list(
+        "中文北京字\u3400\u4dbf\uf900\ufaff\U00020000\U0002a6df\U0002a700\U0002b820\U0002ceb0"
+        "\U0002f800\U00030000"
+    ),
     "kana": list("ひらがなカタカナがパ々〆ー"),
     "arabic": list("\u0645\u0631\u062d\u0628\u0627\u064e\u0651\u0623\u0622\u06f1\u0640\u061f"),
     "devanagari": list("\u0928\u092e\u0938\u094d\u0924\u0947\u093c\u0929\u0964\u0967"),
-    "emoji": ["\U0001f469\u200d\U0001f4bb", "\U0001f44d\U0001f3fd", "\u2764\ufe0f", "\U0001f1e8\U0001f1ed", "\U0001fae8"],
+    "emoji": [
+        "\U0001f469\u200d\U0001f4bb", "\U0001f44d\U0001f3fd", "\u2764\ufe0f",
+        "\U0001f1e8\U0001f1ed", "\U0001fae8",
+    ],
     "zero width": list("\u200b\u200c\u200d\u2060\ufe0e"),
     "case": list("ΣσςΑΣİIıßẞǅŉꭰᏸÅKΩ\u1c80ﬁ"),
     "odd": list("\ufffd\ue000\uf8ff\U000f0000\u0378\ufdd0\uffff\U0010ffff\U000e0001"),
     "symbols": list("—–…“”’«»¿¡§¶©®™°№½²€£¥₿×÷≠∞√←⇒"),
-    "special tokens": [*SPECIAL_TOKENS, "[[MASK]]", "[MASK", "MASK]", "[mask]", "[UNK][SEP]", "[CLS ]", "##", "[ MASK ]"],
-    "words": ["the", "The", "unaffable", "don't", "e.g.", "naïve", "1,234.5", "x" * 99, "y" * 100, "z" * 101, "é" * 100, "É" * 101],
+    "special tokens": [
+        *SPECIAL_TOKENS, "[[MASK]]", "[MASK", "MASK]", "[mask]", "[UNK][SEP]", "[CLS ]", "##",
+        "[ MASK ]",
+    ],
+    "words": [
+        "the", "The", "unaffable", "don't", "e.g.", "naïve", "1,234.5", "x" * 99, "y" * 100,
+        "z" * 101, "é" * 100, "É" * 101,
+    ],
 }  # fmt: skip
 PIECES = list(CLASSES.values())
 
 
 @cache
 def nasty_texts(count, seed):
-    """Texts of 0 to 24 pieces, each from a class that is chosen first, so that small classes come as often as large."""
+    """Texts of 0 to 24 pieces. Their classes are chosen first: small ones come as often."""
     rng = random.Random(seed)
     texts = [""]
     while len(texts) < count:
@@ -82,8 +101,9 @@ def vocabulary(*tokens):
 # The special tokens stand in no particular place: nothing may rely on [PAD] being 0.
 TINY = vocabulary("a", "##b", "[SEP]", "[MASK]", "b", "##a", "[UNK]", "the", "[PAD]", "[CLS]")
 MARKS = vocabulary(
-    *SPECIAL_TOKENS, "#", "##", "###", "####", "##a", "#a", "a", "...", ".", "?!", "--", "-", "##.", "'", "n't", "'s", "'re", "[",
-    "]", "##]", "mask", "[mask]", "mas", "##k", "é", "e", "##e", "##é", ",x", "!", "中", "##文", "文", "\u0301", "1", "##23",
+    *SPECIAL_TOKENS, "#", "##", "###", "####", "##a", "#a", "a", "...", ".", "?!", "--", "-", "##.",
+    "'", "n't", "'s", "'re", "[", "]", "##]", "mask", "[mask]", "mas", "##k", "é", "e", "##e", "##é",
+    ",x", "!", "中", "##文", "文", "\u0301", "1", "##23",
 )  # fmt: skip
 
 
@@ -118,7 +138,7 @@ def assert_same_ids(tokenizer, texts):
         )
 
 
-# ---------------------------------------------------------------------------------------- equal to the reference
+# ------------------------------------------------------------------------------------ equal
 
 
 @CASES
@@ -162,36 +182,6 @@ def pair(lowercase):
     return tokenizer, reference_for(tokenizer)
 
 
-@pytest.mark.slow
-@CASES
-def test_words_equal_the_reference_for_every_code_point(lowercase):
-    """Alone, inside a word, and among marks that canonical ordering may swap with it."""
-    normalize, split = (
-        BertNormalizer(lowercase=lowercase).normalize_str,
-        BertPreTokenizer().pre_tokenize_str,
-    )
-
-    def expected(text):
-        return [word for word, _ in split(normalize(text))]
-
-    def around(char):
-        return f"a{char}b é{char}\u0345\u0334 {char}"
-
-    chars = [chr(point) for point in range(0x110000) if not 0xD800 <= point <= 0xDFFF]
-    for start in range(0, len(chars), 512):
-        some = chars[start : start + 512]
-        text = " ".join(map(around, some))
-        if split_words(text, lowercase=lowercase) != expected(text):
-            wrong = [
-                c
-                for c in some
-                if split_words(around(c), lowercase=lowercase) != expected(around(c))
-            ]
-            pytest.fail(
-                f"{[f'U+{ord(c):04X}' for c in wrong]} differ from the reference; run tests/bert_characters.py again"
-            )
-
-
 @CASES
 def test_ids_equal_the_reference_on_the_shipped_texts(trained, lowercase):
     passages = (DATA / "passages.txt").read_text(encoding="utf-8").split("\n\n")
@@ -221,9 +211,61 @@ def test_decoding_joins_pieces_and_refuses_foreign_ids():
     tokenizer = WordPieceTokenizer(vocabulary(*SPECIAL_TOKENS, "play", "##ing", "well", ".", "##s"))
     assert tokenizer.decode([2, 5, 6, 7, 8, 3]) == "[CLS] playing well. [SEP]"
     assert tokenizer.decode([]) == ""
-    for foreign in (10, -1):
-        with pytest.raises(ValueError, match=f"id {foreign} is not in the vocabulary of 10 tokens"):
-            tokenizer.decode([5, foreign])
+    with pytest.raises(ValueError, match="id 10 is not in the vocabulary of 10 tokens"):
+        tokenizer.decode([5, 10])
+
+
+def test_decoding_takes_tensors_and_arrays():
+    tokenizer = WordPieceTokenizer(TINY)
+    for ids in (
+        torch.tensor([7, 0, 1]),
+        np.array([7, 0, 1]),
+        iter([7, np.int64(0), torch.tensor(1)]),
+    ):
+        assert tokenizer.decode(ids) == "the ab"
+
+
+@pytest.mark.parametrize(
+    "call, message",
+    [
+        (lambda: WordPieceTokenizer(list(TINY)), "vocab=.*; a dictionary from tokens to ids"),
+        (lambda: WordPieceTokenizer(None), "vocab=None; a dictionary"),
+        (lambda: WordPieceTokenizer(TINY | {"z": -1}), r"\[10\]=-1; a whole number of at least 0"),
+        (lambda: WordPieceTokenizer(TINY | {"z": 10.0}), r"\[10\]=10.0; a whole number"),
+        (lambda: WordPieceTokenizer(TINY | {"z": "10"}), r"\[10\]='10'; a whole number"),
+        (lambda: WordPieceTokenizer(TINY | {10: 10}), "a token of vocab=10; a str"),
+        (lambda: WordPieceTokenizer(TINY, lowercase="no"), "lowercase='no'; True or False"),
+        (lambda: WordPieceTokenizer(TINY).tokenize(["the"]), r"text=\['the'\]; a str"),
+        (lambda: WordPieceTokenizer(TINY).encode(None), "text=None; a str"),
+        (lambda: WordPieceTokenizer(TINY).encode("", add_special_tokens=0), "=0; True or False"),
+        (lambda: WordPieceTokenizer(TINY).decode("75"), "ids='75'; a list of ids"),
+        (lambda: WordPieceTokenizer(TINY).decode(None), "ids=None; a list of ids"),
+        (lambda: WordPieceTokenizer(TINY).decode(7), "ids=7; a list of ids"),
+        (lambda: WordPieceTokenizer(TINY).decode([7, -1]), r"ids\[1\]=-1; a whole number"),
+        (lambda: WordPieceTokenizer(TINY).decode([7, 1.5]), r"ids\[1\]=1.5; a whole number"),
+        (lambda: WordPieceTokenizer(TINY).decode([["7"]]), r"ids\[0\]=\['7'\]; a whole number"),
+        (lambda: WordPieceTokenizer(TINY).decode([True]), r"ids\[0\]=True; a whole number"),
+        (lambda: WordPieceTokenizer(TINY).save(""), "path=''; a name that is not empty"),
+        (lambda: WordPieceTokenizer.from_vocab(None), "path=None; a name that is not empty"),
+        (lambda: WordPieceTokenizer.train("a text", 100), "texts='a text'; a list of texts"),
+        (lambda: WordPieceTokenizer.train(None, 100), "texts=None; a list of texts"),
+        (lambda: WordPieceTokenizer.train(["a", b"b"], 100), r"texts\[1\]=b'b'; a str"),
+        (lambda: WordPieceTokenizer.train(["a"], 1e4), "vocab_size=10000.0; a whole number"),
+        (
+            lambda: WordPieceTokenizer.train(["a"], 99, min_frequency=-1),
+            "min_frequency=-1; a whole",
+        ),
+        (
+            lambda: WordPieceTokenizer.train(["a"], 99, limit_alphabet=-1),
+            "limit_alphabet=-1; a whole",
+        ),
+        (lambda: WordPieceTokenizer.train(["a"], 99, lowercase=None), "lowercase=None; True or"),
+        (lambda: match_longest(None, TINY), "word=None; a str"),
+    ],
+)
+def test_what_is_no_vocabulary_text_or_id_is_refused(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
 
 
 def test_longest_piece_wins_and_one_unknown_part_spoils_the_word():
@@ -257,7 +299,7 @@ def test_a_lone_surrogate_is_refused_by_name(lowercase, text):
     str(caught.value).encode()  # the message itself can be printed
 
 
-# ---------------------------------------------------------------------------------------- training
+# ------------------------------------------------------------------------------------ training
 
 TEN_WORDS = ["one tone stone one", "stone tone one", "bone one lone"]
 
@@ -265,9 +307,9 @@ TEN_WORDS = ["one tone stone one", "stone tone one", "bone one lone"]
 def test_training_follows_the_example_worked_by_hand():
     """one 4, tone 2, stone 2, bone 1, lone 1.
 
-    ##n ##e: all 10 words. Then ##o ##ne: all but the four `one`, 6. Then o ##ne: 4. Three pairs are left with 2,
-    ##t ##one (in stone), s ##t, t ##one; the first in the alphabet is ##t ##one. That leaves s ##tone and t ##one.
-    bone and lone come once, below min_frequency.
+    ##n ##e: all 10 words. Then ##o ##ne: all but the four `one`, 6. Then o ##ne: 4. Three pairs are
+    left with 2, ##t ##one (in stone), s ##t, t ##one; the first in the alphabet is ##t ##one. That
+    leaves s ##tone and t ##one. bone and lone come once, below min_frequency.
     """
     tokenizer = WordPieceTokenizer.train(TEN_WORDS, 100)
     alphabet = ["b", "e", "l", "n", "o", "s", "t", "##e", "##n", "##o", "##t"]
@@ -289,7 +331,7 @@ def test_min_frequency_and_vocab_size_each_end_training():
     ]
     assert list(WordPieceTokenizer.train(TEN_WORDS, size + 1).vocab)[size:] == ["##ne"]
     assert len(WordPieceTokenizer.train(TEN_WORDS, size)) == size
-    with pytest.raises(ValueError, match=f"vocab_size is {size - 1}.* make {size}"):
+    with pytest.raises(ValueError, match=f"vocab_size={size - 1};.* make {size}"):
         WordPieceTokenizer.train(TEN_WORDS, size - 1)
 
 
@@ -301,12 +343,10 @@ def test_limit_alphabet_keeps_the_commonest_characters():
     assert tokenizer.tokenize("cx ca") == ["c", "##x", "[UNK]"]
 
 
-def test_training_refuses_what_holds_no_list_of_words():
-    with pytest.raises(ValueError, match="one string; pass a list"):
-        WordPieceTokenizer.train("one text instead of a list", 100)
-    for empty in ([], [""], [" \n", "\x00"]):
-        with pytest.raises(ValueError, match="no word"):
-            WordPieceTokenizer.train(empty, 100)
+@pytest.mark.parametrize("empty", [[], [""], [" \n", "\x00"]])
+def test_training_refuses_texts_without_words(empty):
+    with pytest.raises(ValueError, match="no word"):
+        WordPieceTokenizer.train(empty, 100)
 
 
 def test_training_ignores_the_order_of_the_texts_and_reads_any_iterable():
@@ -341,7 +381,7 @@ def reference_training(texts, vocab_size, *, lowercase=True, **options):
 
 @pytest.fixture
 def ends_at_a_tie(monkeypatch):
-    """Training stops before the first merge that two pairs could claim; until then the counts leave no choice."""
+    """Training stops before the first merge that two pairs could claim."""
     merges = wordpiece._merges
 
     def spy(symbols, counts, min_frequency):
@@ -369,7 +409,7 @@ def assert_same_training(texts, vocab_size, *, merges, **options):
 
 @pytest.mark.parametrize("seed", range(10))
 def test_training_equals_the_reference_while_every_maximum_is_unique(ends_at_a_tie, seed):
-    """Short words from few letters, each many times: their pairs have large and different counts."""
+    """Short words of few letters, each many times: their pairs have large, different counts."""
     rng = random.Random(seed)
     words = {
         "".join(rng.choices("abcdef", k=rng.randint(1, 3))): rng.randint(1, 800) for _ in range(150)
@@ -422,7 +462,7 @@ def test_training_8192_tokens_on_5_megabytes_takes_less_than_a_minute():
     assert time.perf_counter() - start < 60
 
 
-# ---------------------------------------------------------------------------------------- files
+# ------------------------------------------------------------------------------------ files
 
 
 @CASES
