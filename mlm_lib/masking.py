@@ -117,13 +117,13 @@ def _checked(
     ids("input_ids", input_ids, "(B, T)")
     if input_ids.numel() == 0:
         raise refused("input_ids", input_ids, "a batch (B, T) with at least one token")
-    device, largest = input_ids.device, torch.iinfo(input_ids.dtype).max
-    ids("input_ids", input_ids, size=largest + 1)
-    whole_number("mask_token_id", mask_token_id, 0, largest)
+    device, size = input_ids.device, torch.iinfo(input_ids.dtype).max
+    ids("input_ids", input_ids, size=size)
+    whole_number("mask_token_id", mask_token_id, 0, size - 1)
 
     random_token_ids = as_tensor("random_token_ids", random_token_ids, device)
     if random_token_ids.numel() > 0:
-        ids("random_token_ids", random_token_ids, "(R,)", size=largest + 1)
+        ids("random_token_ids", random_token_ids, "(R,)", size=size)
         if can_look(random_token_ids) and (random_token_ids == mask_token_id).any():
             raise ValueError(
                 f"random_token_ids holds {mask_token_id}, the id of [MASK]; "
