@@ -160,6 +160,31 @@ def tensor(name, value, shape):
     return value
 
 
+def as_tensor(name, value, device):
+    """A tensor of what holds numbers: a list, a range, an array or a tensor."""
+    if not isinstance(value, torch.Tensor):
+        try:
+            value = torch.as_tensor(value, device="cpu")
+        except (TypeError, ValueError, RuntimeError, OverflowError):
+            raise refused(name, value, "a tensor or a list of numbers") from None
+    return value.to(device)
+
+
+def floats(name, value, shape):
+    """A tensor of floating-point numbers."""
+    if not tensor(name, value, shape).is_floating_point():
+        raise refused(name, value, f"a tensor {shape} of floating-point numbers")
+    return value
+
+
+def positions(name, value, shape="(B, M)"):
+    """Whole numbers of any type, widened to 64 bits: int8 ends at 127, and rows are longer."""
+    tensor(name, value, shape)
+    if value.dtype == torch.bool or value.is_floating_point() or value.is_complex():
+        raise refused(name, value, f"a tensor {shape} of whole numbers")
+    return value.long()
+
+
 def ids(name, value, shape="(B, T)", *, size=None, ignore=None):
     """Integers of 64 or 32 bits in 0..size−1, or `ignore`; only on a CPU are they looked at."""
     tensor(name, value, shape)

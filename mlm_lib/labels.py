@@ -1,0 +1,131 @@
+"""Four ways to write the same questions: which tokens were hidden, and what they were. Lesson 03.
+
+    labels      (B, T)       the id where a token was hidden, −100 elsewhere   transformers, PyTorch
+    minus one   (B, T)       the same with −1                                  older code
+    positions   3 × (B, M)   places, ids and weights, 0 in slots without use   KerasHub
+    targets     2 × (B, M)   places and ids, −100 in slots without use         AllenNLP
+
+T is the length of a row and M the number of slots, the most labels that a row has.
+"""
+
+import torch
+
+from mlm_lib.checks import ids, positions, same_shape, whole_number
+
+IGNORE = -100  # the label of a position that has none, as in PyTorch and transformers
+
+
+def labels_to_positions(labels, max_masks=None):
+    """−100 labels to KerasHub's format: where the labels are, what they are, which slots are used.
+
+    >>> labels = torch.tensor([[-100, 7, -100, 9], [5, -100, -100, -100]])
+    >>> [field.tolist() for field in labels_to_positions(labels)]
+    [[[1, 3], [0, 0]], [[7, 9], [5, 0]], [[1.0, 1.0], [1.0, 0.0]]]
+
+    Args:
+        labels: (B, T), torch.long or torch.int32, −100 where there is none.
+        max_masks: M; by default the largest number of labels in a row.
+
+    Returns:
+        mask_positions, mask_ids (B, M) long and mask_weights (B, M) float. Unused slots are 0 with
+        weight 0.
+
+    Raises:
+        ValueError: labels that are no such tensor, or a row with more than max_masks labels.
+            Dropping some would change the loss without a word.
+    """
+    ids("labels", labels, "(B, T)")
+    max_masks = whole_number("max_masks", max_masks, 0, none=True)
+    has_label = labels != IGNORE  # (B, T)
+    counts = has_label.sum(1)  # (B,)
+    most = int(counts.max()) if len(counts) else 0
+    if max_masks is None:
+        max_masks = most
+    elif most > max_masks:
+        raise ValueError(
+            f"a row has {most} labels, and max_masks is {max_masks}; raise it to {most}"
+        )
+    # The k-th label of a row goes to slot k: a running count over the row numbers them from 1.
+    rows, columns = has_label.nonzero(as_tuple=True)  # (N,), (N,)
+    slots = has_label.cumsum(1)[rows, columns] - 1  # (N,)
+    mask_positions = labels.new_zeros(len(labels), max_masks, dtype=torch.long)
+    mask_ids = mask_positions.clone()
+    mask_positions[rows, slots] = columns
+    mask_ids[rows, slots] = labels[rows, columns].long()
+    mask_weights = (torch.arange(max_masks, device=labels.device) < counts[:, None]).float()
+    return mask_positions, mask_ids, mask_weights  # each (B, M)
+
+
+def positions_to_labels(mask_positions, mask_ids, mask_weights, length):
+    """The way back: (B, length) labels, −100 except at the positions of weight above 0.
+
+    >>> one = torch.ones(1, 1)
+    >>> positions_to_labels(torch.tensor([[2]]), torch.tensor([[7]]), one, length=4)
+    tensor([[-100, -100,    7, -100]])
+
+    Args:
+        mask_positions: (B, M) whole numbers of any type; what an unused slot names does not matter.
+        mask_ids: (B, M), torch.long or torch.int32.
+        mask_weights: (B, M), 0 in unused slots.
+        length: T.
+
+    Raises:
+        ValueError: shapes that differ, a weight that is negative or NaN, and in used slots a
+            position outside 0..length−1, a negative id, or a position that the row names twice.
+    """
+    length = whole_number("length", length, 0)
+    mask_positions = positions("mask_positions", mask_positions, "(B, M)")
+    for name, field in (("mask_ids", mask_ids), ("mask_weights", mask_weights)):
+        same_shape(name, field, "mask_positions", mask_positions)
+    ids("mask_ids", mask_ids, "(B, M)")
+    _none_wrong("mask_weights", mask_weights[~(mask_weights >= 0)], "a weight of 0 or more")
+
+    # Finding the used slots makes the program wait for any device, so looking at them costs little.
+    rows, slots = (mask_weights > 0).nonzero(as_tuple=True)  # (N,), (N,)
+    columns, answers = mask_positions[rows, slots], mask_ids[rows, slots].long()
+    outside = (columns < 0) | (columns >= length)
+    _none_wrong("mask_positions", columns[outside], f"a number from 0 to {length - 1}")
+    _none_wrong("mask_ids", answers[answers < 0], "a token's id, 0 or more,")
+    places, counts = (rows * length + columns).unique(return_counts=True)
+    if (counts > 1).any():
+        twice = places[counts > 1][0].item() % length
+        raise ValueError(f"two slots of a row name position {twice}, so one label would be lost")
+    labels = mask_positions.new_full((len(mask_positions), length), IGNORE)
+    labels[rows, columns] = answers
+    return labels
+
+
+def labels_to_targets(labels, max_masks=None):
+    """−100 labels to AllenNLP's format: mask_positions and target_ids, −100 in unused slots.
+
+    >>> [field.tolist() for field in labels_to_targets(torch.tensor([[-100, 7], [-100, -100]]))]
+    [[[1], [0]], [[7], [-100]]]
+    """
+    mask_positions, mask_ids, mask_weights = labels_to_positions(labels, max_masks)
+    return mask_positions, mask_ids.masked_fill(mask_weights == 0, IGNORE)  # both (B, M)
+
+
+def targets_to_labels(mask_positions, target_ids, length):
+    """The way back from `labels_to_targets`."""
+    used = ids("target_ids", target_ids, "(B, M)") != IGNORE
+    return positions_to_labels(mask_positions, target_ids, used.float(), length)
+
+
+def labels_to_minus_one(labels):
+    """−100 labels to those of older code (transformers before 2020), where −1 means no label.
+
+    >>> labels_to_minus_one(torch.tensor([[-100, 7]]))
+    tensor([[-1,  7]])
+    """
+    return ids("labels", labels, "(...)").masked_fill(labels == IGNORE, -1)
+
+
+def minus_one_to_labels(labels):
+    """The way back from `labels_to_minus_one`."""
+    return ids("labels", labels, "(...)").masked_fill(labels == -1, IGNORE)
+
+
+def _none_wrong(name, wrong, wanted):
+    """Refuses the first of the values that are wrong."""
+    if wrong.numel():
+        raise ValueError(f"{name} holds {wrong[0].item()}; {wanted} is needed")
