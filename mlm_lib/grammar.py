@@ -68,8 +68,8 @@ class Grammar:
         total = sum(world.weight for world in worlds)
         self._worlds = [_World(world, world.weight / total, self._index) for world in worlds]
         self._shares = _running_sums(world.share for world in self._worlds)
-        # A word's largest chance in any slot. Evidence is divided by it, which changes no
-        # posterior and keeps long products far from underflow.
+        # A word's largest chance in any slot. Evidence divided by it keeps long products far from
+        # underflow, and changes no posterior.
         self._scale = torch.stack([world.best for world in self._worlds]).amax(0)  # (V,)
 
     def sample(self, n, *, seed=0):
@@ -237,14 +237,9 @@ class Grammar:
     # ------------------------------------------------------------------ many documents
 
     def _chances(self, evidence, asked, documents):
-        """The chance of the asked words, given what is seen elsewhere.
+        """For each document (A, T): the chances of the asked words, given what is seen elsewhere.
 
-        Args:
-            evidence: list of `Evidence`, one for each document.
-            asked: for each document (A, T) ids; −1 is answered by 0.
-
-        Returns:
-            For each document (A, T).
+        evidence: one `Evidence` for each document. asked: for each (A, T) ids; −1 has chance 0.
         """
         out = [None] * len(evidence)
         order = sorted(range(len(evidence)), key=lambda number: len(evidence[number].ids))
@@ -316,23 +311,18 @@ class _Channel:
         return selected, torch.where(swapped, other, ids).masked_fill(hidden, -1)
 
     def if_selected(self, asked, chances):
-        """(T,): P(w | y, selected) of words w that are shown as y, given what is shown elsewhere.
+        """(T,): P(w | y, selected), of words w, shown as y, from P(w) and P(y) given the rest.
 
-        Args:
-            asked: (2, T), the ids of w and of y.
-            chances: (2, T), P(w) and P(y), the chances of these words given what is shown
-                elsewhere. By Bayes' rule,
-
-            P(w | y) = P(w)·P(y | w, selected) / Σ_v P(v)·P(y | v, selected)
-                     = P(w)·(keep_share·[y = w] + drawn) / (keep_share·P(y) + drawn)
-
-        with drawn = random_share/N. Where nothing is shown, P(nothing | w, selected) = mask_share
-        cancels, and P(w) stays.
+        asked: (2, T), the ids of w and of y. chances: (2, T), their chances given what is shown
+        elsewhere, as if nothing were shown here.
         """
-        (words, shown), (chance, chance_shown) = asked, chances
-        channel = self.keep_share * (shown == words).double() + self.drawn
-        weighed = chance * channel / (self.keep_share * chance_shown + self.drawn)
-        return torch.where(shown < 0, chance, weighed)
+        (word, shown), (p_word, p_shown) = asked, chances
+        # Bayes' rule: P(w | y) = P(w)·P(y | w, selected) / Σ_v P(v)·P(y | v, selected), v any word
+        #                       = P(w)·(keep·[y = w] + drawn) / (keep·P(y) + drawn)
+        channel = self.keep_share * (shown == word).double() + self.drawn
+        weighed = p_word * channel / (self.keep_share * p_shown + self.drawn)
+        # Where nothing is shown, P(nothing | w, selected) = mask_share cancels, and P(w) stays.
+        return torch.where(shown < 0, p_word, weighed)
 
 
 class _World:

@@ -177,7 +177,7 @@ class _Reader:
         if not isinstance(value, list | dict) or not value:
             raise where.error(f"the list {name!r} is empty or no list")
         if isinstance(value, list):
-            words = [_word(word, where.at(key="")) for word in _once(value, name, where)]
+            words = [_word(word, where) for word in _once(value, name, where)]
             value = {word: 1 / rank for rank, word in enumerate(words, 1)}  # Zipf's law
         return _chances(value, name, where)
 
@@ -305,7 +305,8 @@ def _weight(name, value, where):
 
 def _word(word, where):
     if not isinstance(word, str) or not WORD.fullmatch(word):
-        raise where.at(text=str(word)).error(f"{word!r} is not {ONE_WORD}")
+        hint = where if isinstance(word, list | dict) else where.at(text=str(word), key="")
+        raise hint.error(f"{word!r} is not {ONE_WORD}")
     return word
 
 
@@ -319,7 +320,7 @@ def _once(words, name, where):
 def _chances(weights, name, where):
     """{word: chance} of {word: weight}."""
     for word, weight in weights.items():
-        _word(word, where.at(key=""))
+        _word(word, where)
         _weight(f"{name}: {word}", weight, where)
     total = sum(weights.values())
     if not total:
