@@ -20,7 +20,7 @@ TIERS = {
     0: ("checks", "files", "dropout", "forward_backward", "plots"),
     1: (
         *("labels", "docstrings", "wordpiece", "softmax", "heads", "encoder", "modern", "leakage"),
-        *("grammar_file", "checkpoints", "batches"),
+        *("grammar_file", "checkpoints", "batches", "checkpoint_files", "bert_weights"),
     ),
     2: ("masking", "corpus", "grammar", "losses", "contextualizers"),
     3: ("masked_lm", "language_model", "evaluation", "diffusion", "training"),
