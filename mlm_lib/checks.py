@@ -139,6 +139,16 @@ def path_name(name, value):
     return os.fspath(value)
 
 
+def torch_device(name, value):
+    """A torch.device that this machine has, from "cpu", "cuda:1", a number or a torch.device."""
+    try:
+        found = torch.device(value)
+        torch.empty(0, device=found)
+    except (RuntimeError, AssertionError, TypeError):
+        raise refused(name, value, "a device of this machine, such as cpu or cuda,") from None
+    return found
+
+
 # ------------------------------------------------------------------------------------ tensors
 
 

@@ -1,21 +1,18 @@
 """Text in: what is accepted, what is refused, and that no split sees another."""
 
-import hashlib
-import http.server
 import json
 import os
 import random
 import re
 import subprocess
 import sys
-import threading
 import tracemalloc
 from pathlib import Path
-from urllib.parse import parse_qs, unquote, urlsplit
 
 import numpy as np
 import pytest
 import torch
+from hub import answer_of, serve, start
 
 from mlm_lib import DATA, corpus
 from mlm_lib.corpus import SPLITS, iter_texts, load_corpus, pack_blocks
@@ -433,95 +430,11 @@ configs:
 ---
 """
 REPOSITORIES = {
-    "acme/tiny": {"train.csv": table("train", 40)},
-    "acme/split": {"train.csv": table("train", 40), "test.csv": table("test", 10)},
-    "acme/held": {"test.csv": table("test", 10)},
-    "acme/configs": {"README.md": CARD, "en.csv": table("en", 20), "de.csv": table("de", 20)},
+    "tiny": {"train.csv": table("train", 40)},
+    "split": {"train.csv": table("train", 40), "test.csv": table("test", 10)},
+    "held": {"test.csv": table("test", 10)},
+    "configs": {"README.md": CARD, "en.csv": table("en", 20), "de.csv": table("de", 20)},
 }
-
-
-class Hub(http.server.BaseHTTPRequestHandler):
-    """As much of the Hugging Face hub as `datasets.load_dataset` asks for."""
-
-    commit = "0123456789abcdef0123456789abcdef01234567"
-
-    def answer(self):
-        body = self.rfile.read(int(self.headers.get("Content-Length") or 0)).decode()
-        path = (
-            unquote(urlsplit(self.path).path)
-            .removeprefix("/api")
-            .removeprefix("/datasets/")
-            .split("/")
-        )
-        name, (action, *rest) = "/".join(path[:2]), [*path[2:], ""]
-        files = REPOSITORIES.get(name)
-        entries = {
-            file: {
-                "type": "file",
-                "path": file,
-                "size": len(text),
-                "oid": hashlib.sha1(text.encode()).hexdigest(),
-            }
-            for file, text in (files or {}).items()
-        }
-        if files is None:
-            self.reply(404, {"X-Error-Code": "RepoNotFound"})
-        elif action == "resolve":
-            file = rest[1]
-            if file in files:
-                self.reply(200, {"ETag": f'"{entries[file]["oid"]}"'}, files[file])
-            else:
-                self.reply(404, {"X-Error-Code": "EntryNotFound"})
-        elif action in ("", "revision"):
-            siblings = [{"rfilename": file} for file in files]
-            self.reply(
-                200,
-                {},
-                json.dumps({"id": name, "sha": self.commit, "siblings": siblings, "tags": []}),
-            )
-        elif action == "tree" and not any(rest[1:]):
-            self.reply(200, {}, json.dumps(list(entries.values())))
-        elif action == "paths-info":
-            asked = (
-                json.loads(body)["paths"]
-                if body.startswith("{")
-                else parse_qs(body).get("paths", [])
-            )
-            self.reply(200, {}, json.dumps([entries[file] for file in asked if file in entries]))
-        else:
-            self.reply(404, {"X-Error-Code": "EntryNotFound"})
-
-    def reply(self, status, headers, body=""):
-        self.send_response(status)
-        for name, value in {
-            "X-Repo-Commit": self.commit,
-            "Content-Length": len(body.encode()),
-            **headers,
-        }.items():
-            self.send_header(name, str(value))
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(body.encode())
-
-    def log_message(self, *args):
-        pass
-
-    do_GET = do_HEAD = do_POST = answer
-
-
-ASK = """
-import json, os, time
-from mlm_lib.corpus import load_corpus
-if os.environ.get("DOWN"):
-    time.sleep = lambda seconds: None  # the client waits longer and longer before it tries again
-answers = []
-for source, split in json.loads(os.environ["CALLS"]):
-    try:
-        answers.append(load_corpus(source, split))
-    except Exception as error:
-        answers.append([type(error).__name__, str(error)])
-print(json.dumps(answers))
-"""
 CALLS = [
     (f"hub:acme/{name}", split)
     for name in ("tiny", "split", "tiny:body", "configs:de")
@@ -533,36 +446,29 @@ CALLS += [("hub:acme/held", "test"), ("hub:", "train")]
 
 
 def ask(environment, calls=CALLS):
-    done = run(ASK, {**environment, "CALLS": json.dumps(calls), "HF_HUB_DISABLE_TELEMETRY": "1"})
-    assert done.returncode == 0, done.stderr
-    return dict(zip(calls, json.loads(done.stdout.splitlines()[-1]), strict=True))
+    answers = answer_of(start("ask_corpora.py", {**environment, "CALLS": json.dumps(calls)}))
+    return dict(zip(calls, answers, strict=True))
 
 
 @pytest.fixture(scope="module")
 def hub(tmp_path_factory):
-    """The answers while the hub can be reached, while it cannot, in offline mode, and with nothing cached."""
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Hub)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    home = {
-        "HF_HOME": str(tmp_path_factory.mktemp("full")),
-        "HF_ENDPOINT": f"http://127.0.0.1:{server.server_port}",
+    """The answers while the hub can be reached, while it cannot, offline, and with nothing cached."""
+    repositories = {
+        f"acme/{name}": {file: content.encode() for file, content in files.items()}
+        for name, files in REPOSITORIES.items()
     }
-    try:
+    with serve(repositories) as (url, _):
+        home = {"HF_HOME": str(tmp_path_factory.mktemp("full")), "HF_ENDPOINT": url}
         online = ask(home)
-    finally:
-        server.shutdown()
-        server.server_close()
     empty = {**home, "HF_HOME": str(tmp_path_factory.mktemp("empty"))}
+    down, offline = {"DOWN": "yes"}, {"HF_HUB_OFFLINE": "1"}
+    tiny = [("hub:acme/tiny", "train")]
     return {
         "online": online,
-        "offline": ask({**home, "HF_HUB_OFFLINE": "1"}),
-        "down": ask(
-            {**home, "DOWN": "yes"}, [("hub:acme/split", "test"), ("hub:acme/tiny:body", "train")]
-        ),
-        "down, nothing cached": ask({**empty, "DOWN": "yes"}, [("hub:acme/tiny", "train")]),
-        "offline, nothing cached": ask(
-            {**empty, "HF_HUB_OFFLINE": "1"}, [("hub:acme/tiny", "train")]
-        ),
+        "offline": ask(home | offline),
+        "down": ask(home | down, [("hub:acme/split", "test"), ("hub:acme/tiny:body", "train")]),
+        "down, nothing cached": ask(empty | down, tiny),
+        "offline, nothing cached": ask(empty | offline, tiny),
     }
 
 
