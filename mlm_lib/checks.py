@@ -12,6 +12,7 @@ from numbers import Integral, Real
 import torch
 
 ID_TYPES = (torch.int64, torch.int32)  # what `nn.Embedding` reads; both hold a label of −100
+INTEGERS = (*ID_TYPES, torch.int16, torch.int8, torch.uint8)
 
 
 def refused(name, value, wanted):
@@ -195,10 +196,10 @@ def positions(name, value, shape="(B, M)"):
     return value.long()
 
 
-def ids(name, value, shape="(B, T)", *, size=None, ignore=None):
+def ids(name, value, shape="(B, T)", *, size=None, ignore=None, types=ID_TYPES):
     """Integers of 64 or 32 bits in 0..size−1, or `ignore`; only on a CPU are they looked at."""
     tensor(name, value, shape)
-    if value.dtype not in ID_TYPES:
+    if value.dtype not in types:
         raise refused(name, value, f"a tensor {shape} of whole numbers, torch.long or torch.int32,")
     if size is not None and value.numel() and can_look(value):
         real = value if ignore is None else value[value != ignore]

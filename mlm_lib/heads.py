@@ -1,34 +1,39 @@
-"""The masked-LM head: from hidden states to a score for every token, only where a token is asked for. Built in lesson 05.
+"""The masked-LM head: a score for every token, only where one is asked for. Built in lesson 05.
 
-KerasHub has a layer of the same name and behaviour; the arithmetic is that of transformers' `BertLMPredictionHead`.
+KerasHub has a layer of the same name and behaviour; the arithmetic is that of transformers'
+`BertLMPredictionHead`.
 """
 
+import inspect
 from functools import partial
 
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
-OVER_THE_VOCABULARY = ("softmax", "log_softmax")  # these need to be told which axis
+from mlm_lib.checks import INTEGERS, number, refused, tensor, whole_number
 
 
 class MaskedLMHead(nn.Module):
-    """Gather, dense, activation, layer norm, projection to the vocabulary, bias (Devlin et al. 2019).
+    """Gather, dense, activation, layer norm, projection to the vocabulary, bias.
 
-    With `token_embedding` the projection *is* the embedding matrix (Press and Wolf 2017): one parameter under two
-    names, which stays one when the model is trained, moved or deep-copied. Without it the head owns a matrix.
+    Devlin et al. (2019). With `token_embedding` the projection *is* the embedding matrix (Press and
+    Wolf 2017): one parameter under two names, which stays one when the model is trained, moved or
+    deep-copied. Without it the head owns a matrix.
 
     Args:
         hidden_size: H, the width of the hidden states.
         vocab_size: V. May be left out if `token_embedding` is given.
         token_embedding: an `nn.Embedding` (V, H) to tie the projection to.
-        activation: a callable, or the name of a function in `torch.nn.functional`; None or "linear" for none.
-        output_activation: the same, applied to the logits; "softmax" and "log_softmax" run over the vocabulary.
+        activation: a callable, or the name of a function in `torch.nn.functional` that keeps the
+            shape; None or "linear" for none.
+        output_activation: the same, applied to the logits; what has to be told an axis, such as
+            "softmax", runs over the vocabulary.
         layer_norm_eps: what layer norm adds to the variance.
 
     Raises:
-        ValueError: neither a vocabulary size nor an embedding; an embedding that does not fit `vocab_size` or
-            `hidden_size`; an activation that does not exist.
+        ValueError: neither a vocabulary size nor an embedding; an embedding that does not fit
+            `vocab_size` or `hidden_size`; an activation that does not exist.
     """
 
     def __init__(
@@ -42,39 +47,19 @@ class MaskedLMHead(nn.Module):
         layer_norm_eps=1e-12,
     ):
         super().__init__()
-        if token_embedding is None and vocab_size is None:
-            raise ValueError(
-                "vocab_size and token_embedding are both None; give a number of tokens, or an embedding to tie to"
-            )
-        if token_embedding is not None:
-            if not isinstance(token_embedding, nn.Embedding):
-                raise ValueError(
-                    f"token_embedding is a {type(token_embedding).__name__}; give the nn.Embedding that holds it"
-                )
-            rows, width = token_embedding.weight.shape
-            if vocab_size not in (None, rows):
-                raise ValueError(
-                    f"vocab_size={vocab_size}, but token_embedding has {rows} rows; they must be equal"
-                )
-            if width != hidden_size:
-                raise ValueError(
-                    f"hidden_size={hidden_size}, but token_embedding is {width} wide; tied, they must be equal"
-                )
-            vocab_size = rows
-        for name, size in (("hidden_size", hidden_size), ("vocab_size", vocab_size)):
-            if type(size) is not int or size < 1:
-                raise ValueError(f"{name}={size!r} is not a positive integer")
-        self.hidden_size, self.vocab_size = hidden_size, vocab_size
-        self.activation, self.output_activation = (
-            _function(activation),
-            _function(output_activation),
-        )
-        self.dense = nn.Linear(hidden_size, hidden_size)
-        self.norm = nn.LayerNorm(hidden_size, eps=layer_norm_eps)
-        # The whole embedding is kept, not only its weight, so that a weight replaced or moved to a device is still shared.
+        self.hidden_size = whole_number("hidden_size", hidden_size)
+        self.vocab_size = self._rows(vocab_size, token_embedding)
+        self.activation = _function("activation", activation)
+        self.output_activation = _function("output_activation", output_activation)
+        eps = number("layer_norm_eps", layer_norm_eps, least=0)
+        self.dense = nn.Linear(self.hidden_size, self.hidden_size)
+        self.norm = nn.LayerNorm(self.hidden_size, eps=eps)
+        # The whole embedding is kept, not only its weight, so that a weight replaced or moved to a
+        # device is still shared.
         self.token_embedding = token_embedding
-        self.projection = None if self.tied else nn.Parameter(torch.empty(vocab_size, hidden_size))
-        self.bias = nn.Parameter(torch.zeros(vocab_size))
+        shape = self.vocab_size, self.hidden_size
+        self.projection = None if self.tied else nn.Parameter(torch.empty(shape))
+        self.bias = nn.Parameter(torch.zeros(self.vocab_size))
         for weight in (self.dense.weight, self.projection):
             if weight is not None:
                 nn.init.normal_(weight, std=0.02)  # as BERT initialises
@@ -94,27 +79,27 @@ class MaskedLMHead(nn.Module):
         """Logits at the asked positions, or what `output_activation` makes of them.
 
         Args:
-            hidden: (B, T, H); without `mask_positions` any (..., H), such as states that are gathered already.
-            mask_positions: None for all positions; or (B, M) integers, whose M may differ from call to call and whose
-                padding may name any position: its scores are the caller's to weight; or (B, T) bool.
+            hidden: (B, T, H); without `mask_positions` any (..., H), such as states that are
+                gathered already.
+            mask_positions: None for all positions; or (B, M) integers, whose M may differ from call
+                to call and whose padding may name any position: its scores are the caller's to
+                weight; or (B, T) bool.
 
         Returns:
             (B, T, V); or (B, M, V); or (N, V) for the N true positions, in row-major order.
 
         Raises:
-            ValueError: shapes that do not belong together, or a `mask_positions` that is neither integer nor bool.
+            ValueError: shapes that do not belong together, or a `mask_positions` that is neither
+                integer nor bool.
             IndexError: a position outside 0..T−1.
         """
-        if hidden.shape[-1] != self.hidden_size or (
-            mask_positions is not None and hidden.dim() != 3
-        ):
-            raise ValueError(
-                f"hidden has the shape {tuple(hidden.shape)}; this head reads (B, T, {self.hidden_size})"
-            )
-        if mask_positions is not None:
-            hidden = gather(
-                hidden, flat_index(mask_positions, *hidden.shape[:2])
-            )  # (B, M, H) or (N, H)
+        everywhere = mask_positions is None
+        tensor("hidden", hidden, "(..., H)" if everywhere else "(B, T, H)")
+        if hidden.shape[-1:] != (self.hidden_size,):
+            raise refused("hidden", hidden, f"a tensor (B, T, {self.hidden_size})")
+        if not everywhere:
+            index = flat_index(mask_positions, *hidden.shape[:2])
+            hidden = gather(hidden, index)  # (B, M, H) or (N, H)
         hidden = self.dense(hidden)
         hidden = hidden if self.activation is None else self.activation(hidden)
         hidden = self.norm(hidden)  # (..., H)
@@ -123,7 +108,34 @@ class MaskedLMHead(nn.Module):
 
     def extra_repr(self):
         """What `print(head)` adds to the list of parts."""
-        return f"hidden_size={self.hidden_size}, vocab_size={self.vocab_size}, tied={self.tied}"
+        names = _name(self.activation), _name(self.output_activation)
+        return (
+            f"hidden_size={self.hidden_size}, vocab_size={self.vocab_size}, tied={self.tied}, "
+            f"activation={names[0]}, output_activation={names[1]}"
+        )
+
+    def _rows(self, vocab_size, token_embedding):
+        """V, from either or from both."""
+        if token_embedding is None and vocab_size is None:
+            raise ValueError(
+                "vocab_size and token_embedding are both None; give a number of tokens, or an "
+                "embedding to tie to"
+            )
+        if token_embedding is None:
+            return whole_number("vocab_size", vocab_size)
+        if not isinstance(token_embedding, nn.Embedding):
+            raise refused("token_embedding", token_embedding, "the nn.Embedding that holds it")
+        rows, width = token_embedding.weight.shape
+        if whole_number("vocab_size", vocab_size, none=True) not in (None, rows):
+            raise ValueError(
+                f"vocab_size={vocab_size}, but token_embedding has {rows} rows; they must be equal"
+            )
+        if width != self.hidden_size:
+            raise ValueError(
+                f"hidden_size={self.hidden_size}, but token_embedding is {width} wide; tied, they "
+                "must be equal"
+            )
+        return rows
 
 
 def flat_index(mask_positions, batch, length):
@@ -131,60 +143,71 @@ def flat_index(mask_positions, batch, length):
 
     Args:
         mask_positions: (B, M) integers or (B, T) bool, as `MaskedLMHead.forward` takes them.
+        batch, length: B and T.
 
     Returns:
         (B, M), or (N,) for the N true positions in row-major order; long.
 
     Raises:
         ValueError, IndexError: as `MaskedLMHead.forward`.
+
+    >>> flat_index(torch.tensor([[0, 2], [1, 1]]), 2, 3)
+    tensor([[0, 2],
+            [4, 4]])
     """
-    if not isinstance(mask_positions, torch.Tensor):
-        raise ValueError(
-            f"mask_positions is a {type(mask_positions).__name__}; give a tensor, (B, M) integers or (B, T) bool"
-        )
-    shape = tuple(mask_positions.shape)
-    if mask_positions.dtype == torch.bool:
+    tensor("mask_positions", mask_positions, "(...)")
+    shape, dtype = tuple(mask_positions.shape), mask_positions.dtype
+    if dtype == torch.bool:
         if shape != (batch, length):
-            raise ValueError(
-                f"a bool mask_positions must be ({batch}, {length}) like the hidden states; got {shape}"
-            )
+            like = f"a bool tensor ({batch}, {length}), like the hidden states,"
+            raise refused("mask_positions", mask_positions, like)
         return mask_positions.flatten().nonzero().squeeze(1)
-    if mask_positions.is_floating_point() or mask_positions.is_complex():
-        raise ValueError(
-            f"mask_positions is {mask_positions.dtype}; give integer positions (B, M) or a bool mask (B, T)"
-        )
-    if len(shape) != 2 or shape[0] != batch:
-        raise ValueError(
-            f"mask_positions has the shape {shape}; {batch} rows of hidden states need ({batch}, M)"
-        )
-    mask_positions = (
-        mask_positions.long()
-    )  # before comparing: a length of 300 does not fit into 8 bits
-    outside = (mask_positions < 0) | (mask_positions >= length)
+    if dtype not in INTEGERS or len(shape) != 2 or shape[0] != batch:
+        wanted = f"a tensor ({batch}, M) of whole numbers or ({batch}, {length}) of bool"
+        raise refused("mask_positions", mask_positions, wanted)
+    positions = mask_positions.long()  # before comparing: 300 does not fit into 8 bits
+    outside = (positions < 0) | (positions >= length)
     if outside.any():
         row, slot = outside.nonzero()[0].tolist()
-        wrong = mask_positions[outside].unique().tolist()
+        wrong = positions[outside].unique().tolist()
         first = f"mask_positions names {wrong[:5]}, first at [{row}, {slot}]"
         raise IndexError(f"{first}; positions here run from 0 to {length - 1}")
-    return mask_positions + length * torch.arange(batch, device=mask_positions.device)[:, None]
+    return positions + length * torch.arange(batch, device=positions.device)[:, None]
 
 
 def gather(hidden, index):
     """The rows of (B, T, H) that a `flat_index` names: (*index.shape, H)."""
-    return (
-        hidden.flatten(0, 1).index_select(0, index.flatten()).view(*index.shape, hidden.shape[-1])
-    )
+    rows = hidden.flatten(0, 1).index_select(0, index.flatten())
+    return rows.view(*index.shape, hidden.shape[-1])
 
 
-def _function(activation):
+def _function(name, activation):
     """A callable from itself or from its name; None for none, which Keras calls linear."""
     if activation in (None, "linear"):
         return None
     if callable(activation):
         return activation
     found = getattr(F, activation, None) if isinstance(activation, str) else None
-    if not callable(found):
-        raise ValueError(
-            f"activation {activation!r} is neither callable nor named in torch.nn.functional, as 'gelu' is"
-        )
-    return partial(found, dim=-1) if activation in OVER_THE_VOCABULARY else found
+    if callable(found) and _has_dim(found):
+        found = partial(found, dim=-1)  # over the width, or over the vocabulary
+    try:
+        shape = found(torch.empty(2, 4, device="meta")).shape  # computes nothing
+    except Exception:  # whatever it is, it does not make a tensor of one tensor
+        shape = None
+    if shape != (2, 4):  # `glu` halves the width
+        wanted = "a callable, or the name of one in torch.nn.functional that keeps shapes,"
+        raise refused(name, activation, wanted)
+    return found
+
+
+def _has_dim(function):
+    try:
+        return "dim" in inspect.signature(function).parameters
+    except ValueError:  # a builtin, such as `gelu`, which works on each number by itself
+        return False
+
+
+def _name(function):
+    """What an activation is called, for `repr`: the same in each process."""
+    function = getattr(function, "func", function)  # of a partial
+    return getattr(function, "__name__", type(function).__name__)

@@ -1,15 +1,18 @@
-"""Does an output see what it must predict? Two tests of a language model's honesty. Built in lesson 10.
+"""Does an output see what it must predict? Two tests of a language model's honesty. Lesson 10.
 
-The first looks inside: it follows gradients from each output to each input. The second looks from outside, and needs
-a corpus whose author is known: no honest reader predicts the author's words better than the author could.
+The first looks inside: it follows gradients from each output to each input. The second looks from
+outside, and needs a corpus whose author is known: no honest reader predicts the author's words
+better than the author could.
 """
 
 import copy
-import inspect
 import math
+from inspect import Parameter, signature
 
 import torch
 import torch.nn as nn
+
+from mlm_lib.checks import choice, number, probability, refused, whole_number
 
 DIRECTIONS = ("forward", "backward")
 ROUNDING = 1e-13  # a share of the largest number that is taken for float64's rounding
@@ -19,17 +22,19 @@ DRAWS = 4  # random inputs; a path that one of them happens to close is open for
 def find_leaks(contextualizer, input_size, *, direction, length=8, seed=0):
     """Which outputs of a contextualizer depend on inputs that a language model must not show them.
 
-    A forward output at t predicts the token at t + 1, so it may depend on inputs 0..t; a backward one predicts the
-    token at t − 1, and may depend on t..T−1. The test is made on copies in float64 on the CPU, in training and in
-    evaluation mode, without padding; the module itself is not touched. What has no gradient (a rounded or a detached
-    value) is found by changing each input in turn. Two things stay hidden: what stands behind a weight of exactly 0, so
-    test a trained model, or a fresh one whose weights are not 0; and the mere length of the row.
+    A forward output at t predicts the token at t + 1, so it may depend on inputs 0..t; a backward
+    one predicts the token at t − 1, and may depend on t..T−1. The test is made on copies in float64
+    on the CPU, in training and in evaluation mode, without padding; the module itself is not
+    touched. What has no gradient (a rounded or a detached value) is found by changing each input in
+    turn. Two things stay hidden: what stands behind a weight of exactly 0, so test a trained model,
+    or a fresh one whose weights are not 0; and the mere length of the row.
 
     Args:
-        contextualizer: a module from (B, T, E), and a mask (B, T) bool if it takes a second argument, to (B, T, H), or
-            to a list of such layers, the top last, or to a tuple that begins with it. Where its attribute `bidirectional` is True, the first half of H is the forward
-            direction and the second the backward one; else all of H is the direction asked for. A batch-first
-            recurrent network of torch will do.
+        contextualizer: a module from (B, T, E), and a mask (B, T) bool if it takes a second
+            argument, to (B, T, H), or to a list of such layers, the top last, or to a tuple that
+            begins with it. Where its attribute `bidirectional` is True, the first half of H is the
+            forward direction and the second the backward one; else all of H is the direction asked
+            for. A batch-first recurrent network of torch will do.
         input_size: E.
         direction: "forward" or "backward".
         length: T of the random inputs.
@@ -41,32 +46,41 @@ def find_leaks(contextualizer, input_size, *, direction, length=8, seed=0):
     Raises:
         ValueError: an unknown direction, a length below 2, an output that is not (B, T, H).
     """
-    return dependencies(
-        contextualizer, input_size, direction=direction, length=length, seed=seed
-    ) & _forbidden(direction, length)
+    seen = dependencies(contextualizer, input_size, direction=direction, length=length, seed=seed)
+    return seen & _forbidden(direction, length)
 
 
 def assert_no_leaks(contextualizer, input_size, *, length=8):
-    """Raises an AssertionError that names the first leak of a contextualizer; arguments as in `find_leaks`.
+    """Raises an AssertionError that names the first leak of a contextualizer.
 
-    Both directions are tested where its attribute `bidirectional` is True, else the forward one.
+    Arguments as in `find_leaks`. Both directions are tested where its attribute `bidirectional` is
+    True, else the forward one.
     """
     for direction in DIRECTIONS[: 2 if _is_bidirectional(contextualizer) else 1]:
         leaks = find_leaks(contextualizer, input_size, direction=direction, length=length)
         if leaks.any():
             output, seen = leaks.nonzero()[0].tolist()
             target = output + 1 if direction == "forward" else output - 1
+            most = _forbidden(direction, length).sum()
             raise AssertionError(
-                f"{type(contextualizer).__name__} leaks: its {direction} output at position {output}, which predicts the token "
-                f"at position {target}, depends on the input at position {seen} ({leaks.sum()} of "
-                f"{_forbidden(direction, length).sum()} forbidden pairs of output and input). A {direction} output may depend "
-                f"on positions {'up to' if direction == 'forward' else 'from'} its own only"
+                f"{type(contextualizer).__name__} leaks: its {direction} output at position "
+                f"{output}, which predicts the token at position {target}, depends on the input at "
+                f"position {seen} ({leaks.sum()} of {most} forbidden pairs of output and input). "
+                f"A {direction} output may depend on positions "
+                f"{'up to' if direction == 'forward' else 'from'} its own only"
             )
 
 
 def dependencies(contextualizer, input_size, *, direction, length=8, seed=0):
-    """Which inputs each output depends on, allowed or not: (T, T) bool, [output, input]. Arguments as in `find_leaks`."""
-    _forbidden(direction, length)
+    """Which inputs each output depends on, allowed or not: (T, T) bool, [output, input].
+
+    Arguments as in `find_leaks`.
+    """
+    if not isinstance(contextualizer, nn.Module):
+        raise refused("contextualizer", contextualizer, "a module")
+    choice("direction", direction, DIRECTIONS)
+    length = whole_number("length", length, 2)  # fewer positions can show no leak
+    input_size, seed = whole_number("input_size", input_size), whole_number("seed", seed, None)
     with torch.random.fork_rng(devices=[]), torch.inference_mode(False), torch.enable_grad():
         torch.default_generator.manual_seed(seed)  # torch.manual_seed would seed other devices, too
         module = copy.deepcopy(contextualizer).cpu().double()
@@ -81,42 +95,44 @@ def dependencies(contextualizer, input_size, *, direction, length=8, seed=0):
 
 
 def assert_above_floor(loss, floor, *, chance=1e-9):
-    """Raises an AssertionError if a forward or backward loss is lower than honest prediction allows.
+    """Raises an AssertionError if a forward or backward loss is lower than an honest one can be.
 
-    Let a model and the author both give probabilities to a document, word by word in one direction. The ratio of the
-    two has mean 1 at most over the author's documents, so that by Markov's inequality it exceeds 1/c with a chance
-    below c. That holds for any model, however good, which fixes its prediction before it sees the word, if neither its
-    training nor its selection has used these documents.
+    Let a model and the author both give probabilities to a document, word by word in one direction.
+    The ratio of the two has mean 1 at most over the author's documents, so that by Markov's
+    inequality it exceeds 1/c with a chance below c. That holds for any model, however good, which
+    fixes its prediction before it sees the word, if neither its training nor its selection has used
+    these documents.
 
     Args:
-        loss: the model's mean nats per predicted word over some documents, their ends included, by the full softmax.
-        floor: of the same documents, `Grammar.floor(documents, objective="forward")` or `"backward"`. For masked
-            words there is no such bound: the posteriors of several blanks do not multiply to one probability.
+        loss: the model's mean nats per predicted word over some documents, their ends included, by
+            the full softmax.
+        floor: of the same documents, `Grammar.floor(documents, objective="forward")` or
+            `"backward"`. For masked words there is no such bound: the posteriors of several blanks
+            do not multiply to one probability.
         chance: how unlikely the luck must be that is called cheating.
 
     Raises:
         AssertionError: the loss is too low; the message says by how much.
-        ValueError: a loss or a floor that is not finite, a chance outside 0..1.
+        ValueError: a loss or a floor that is not finite, a chance that is not between 0 and 1.
     """
-    for name, nats in (("loss", loss), ("floor", floor.nats)):
-        if not math.isfinite(nats):
-            raise ValueError(f"{name}={nats!r} is not a finite number of nats")
-    if not 0 < chance < 1:
-        raise ValueError(f"chance={chance!r} is not between 0 and 1")
-    gain = (floor.nats - loss) * floor.count  # the logarithm of the ratio
+    if not hasattr(floor, "nats"):
+        raise refused("floor", floor, "what Grammar.floor returns")
+    if isinstance(loss, torch.Tensor) and loss.dim() == 0:
+        loss = loss.item()
+    loss, bound = number("loss", loss), number("floor", floor.nats)
+    if probability("chance", chance) in (0, 1):
+        raise refused("chance", chance, "a number between 0 and 1")
+    gain = (bound - loss) * floor.count  # the logarithm of the ratio
     if gain > -math.log(chance):
         raise AssertionError(
-            f"a loss of {loss:.4f} is below the floor of {floor.nats:.4f} nats, {gain:.0f} nats in total over {floor.count} words. "
-            f"An honest model is that lucky with a chance below exp(-{gain:.0f}): this one sees what it predicts"
+            f"a loss of {loss:.4f} is below the floor of {bound:.4f} nats, {gain:.0f} nats in "
+            f"total over {floor.count} words. An honest model is that lucky with a chance below "
+            f"exp(-{gain:.0f}): this one sees what it predicts"
         )
 
 
 def _forbidden(direction, length):
     """(T, T) bool, [output, input], True where a language model must not look."""
-    if direction not in DIRECTIONS:
-        raise ValueError(f"direction={direction!r}: choose forward or backward")
-    if type(length) is not int or length < 2:
-        raise ValueError(f"length={length!r}; two positions are the least that can show a leak")
     after = torch.ones(length, length, dtype=torch.bool).triu(1)
     return after if direction == "forward" else after.T
 
@@ -131,9 +147,8 @@ def _by_gradient(module, inputs, direction):
         gradient = None
         if mixture.requires_grad:
             (gradient,) = torch.autograd.grad(mixture, inputs, retain_graph=True, allow_unused=True)
-        sizes.append(
-            (torch.zeros_like(inputs) if gradient is None else gradient).abs().amax(-1)
-        )  # (B, T)
+        gradient = torch.zeros_like(inputs) if gradient is None else gradient
+        sizes.append(gradient.abs().amax(-1))  # (B, T)
     sizes = torch.stack(sizes)  # (T, B, T), [output, draw, input]
     # Below the threshold lies the rounding of a Fourier transform, say, and no mask worth the name.
     return (~sizes.isfinite() | (sizes > ROUNDING * sizes.amax())).any(1)
@@ -146,55 +161,43 @@ def _by_change(module, inputs, others, direction):
     random = torch.get_rng_state()
 
     def run(x):
-        torch.set_rng_state(
-            random
-        )  # the same dropout each time, and a copy, for what the module may keep from a call
-        return _outputs(copy.deepcopy(module), x, direction)
+        torch.set_rng_state(random)  # the same dropout each time
+        return _outputs(copy.deepcopy(module), x, direction)  # which may keep something from a call
 
     before = run(inputs)
+    largest = before.abs().amax()
     for seen in range(length):
         changed = inputs.clone()
         changed[:, seen] = others[:, seen]
         difference = (run(changed) - before).abs().amax(-1)  # (B, T)
-        found[:, seen] = ~(difference <= 1e4 * ROUNDING * before.abs().amax()).all(
-            0
-        )  # not a number is a difference
+        same = difference <= 1e4 * ROUNDING * largest  # what is not a number is not the same
+        found[:, seen] = ~same.all(0)
     return found
 
 
 def _outputs(module, inputs, direction):
     """(B, T, H): the outputs of one direction."""
+    name = type(module).__name__
     mask = torch.ones(inputs.shape[:2], dtype=torch.bool)
     recurrent = isinstance(module, nn.RNNBase)
     if recurrent and not module.batch_first:
-        raise ValueError(f"{type(module).__name__} reads (T, B, E); make it with batch_first=True")
+        raise ValueError(f"{name} reads (T, B, E); make it with batch_first=True")
     inputs = inputs.clone()  # which the module may change in place
     outputs = module(inputs, mask) if not recurrent and _takes_mask(module) else module(inputs)
-    if isinstance(
-        outputs, (tuple, list)
-    ):  # of layers the last is the top; states or weights come second
-        layers = all(
-            isinstance(layer, torch.Tensor) and layer.shape == outputs[0].shape for layer in outputs
-        )
-        outputs = outputs[-1 if layers else 0]
-    if (
-        not isinstance(outputs, torch.Tensor)
-        or outputs.dim() != 3
-        or outputs.shape[:2] != inputs.shape[:2]
-    ):
-        shape = (
-            tuple(outputs.shape) if isinstance(outputs, torch.Tensor) else type(outputs).__name__
-        )
-        raise ValueError(
-            f"{type(module).__name__} returned {shape}; for inputs {tuple(inputs.shape)} it must be (B, T, H)"
-        )
-    if _is_bidirectional(module):
-        if outputs.shape[-1] % 2:
-            raise ValueError(
-                f"{type(module).__name__} is bidirectional, and its width of {outputs.shape[-1]} has no halves"
-            )
-        outputs = outputs.chunk(2, -1)[DIRECTIONS.index(direction)]
-    return outputs
+    if isinstance(outputs, (tuple, list)) and outputs:
+        # Of layers the last is the top; states or weights come second.
+        shapes = [getattr(layer, "shape", None) for layer in outputs]
+        outputs = outputs[-1 if shapes.count(shapes[0]) == len(shapes) else 0]
+    shape = getattr(outputs, "shape", type(outputs).__name__)
+    if not isinstance(outputs, torch.Tensor) or len(shape) != 3 or shape[:2] != inputs.shape[:2]:
+        shape = tuple(shape) if isinstance(outputs, torch.Tensor) else shape
+        wanted = f"for inputs {tuple(inputs.shape)} it must be (B, T, H)"
+        raise ValueError(f"{name} returned {shape}; {wanted}")
+    if not _is_bidirectional(module):
+        return outputs
+    if shape[-1] % 2:
+        raise ValueError(f"{name} is bidirectional, and its width of {shape[-1]} has no halves")
+    return outputs.chunk(2, -1)[DIRECTIONS.index(direction)]
 
 
 def _is_bidirectional(module):
@@ -202,8 +205,6 @@ def _is_bidirectional(module):
 
 
 def _takes_mask(module):
-    kinds = [p.kind for p in inspect.signature(module.forward).parameters.values()]
-    by_position = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    return (
-        sum(kind in by_position for kind in kinds) > 1 or inspect.Parameter.VAR_POSITIONAL in kinds
-    )
+    kinds = [parameter.kind for parameter in signature(module.forward).parameters.values()]
+    by_position = Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD
+    return Parameter.VAR_POSITIONAL in kinds or sum(kind in by_position for kind in kinds) > 1

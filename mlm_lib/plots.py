@@ -1,7 +1,7 @@
 """Arrays in, matplotlib axes out: the few figures that the lessons share, in one style.
 
-The same colour means the same thing in every lesson. The colours are those of Okabe and Ito (2008), which people
-with any form of colour blindness can tell apart, and which differ in grey.
+The same colour means the same thing in every lesson. The colours are those of Okabe and Ito (2008),
+which people with any form of colour blindness can tell apart, and which differ in grey.
 """
 
 import base64
@@ -17,6 +17,8 @@ STYLE = {
     "axes.titlesize": 12, "axes.titlelocation": "left", "legend.frameon": False,
 }  # fmt: skip
 
+OFFSET = {"textcoords": "offset points"}  # of a name from what it names
+
 
 def axes(width=7.0, height=3.5):
     """A new figure's only axes, in the course's style. Sizes in inches."""
@@ -28,9 +30,9 @@ def show(ax, alt):
     """Display the figure of `ax` in a notebook with alternative text, and close it.
 
     Raises:
-        ValueError: no alternative text; a reader who cannot see the figure would be left with nothing.
+        ValueError: no alternative text; who cannot see the figure would be left with nothing.
     """
-    if not alt.strip():
+    if not isinstance(alt, str) or not alt.strip():
         raise ValueError("alt is empty; say in a sentence what the figure shows")
     from IPython.display import display
 
@@ -53,14 +55,7 @@ def bars(
     ax.set_xlabel(xlabel)
     for place, value in zip(places, values):
         label = f"{value:.1g}" if log_x and value < 0.1 else f"{value:.2f}"
-        ax.annotate(
-            label,
-            (value, place),
-            xytext=(4, 0),
-            textcoords="offset points",
-            va="center",
-            fontsize=10,
-        )
+        ax.annotate(label, (value, place), xytext=(4, 0), va="center", fontsize=10, **OFFSET)
     if log_x:
         ax.set_xscale("log")
         ax.set_xlim(min([*values, reference or min(values)]) / 2, max(values) * 2)
@@ -89,14 +84,7 @@ def curve(
     ax = ax or axes()
     ax.plot(x, y, marker, color=color)
     if name:
-        ax.annotate(
-            name,
-            (x[-1], y[-1]),
-            xytext=(8, 0),
-            textcoords="offset points",
-            va="center",
-            color=color,
-        )
+        ax.annotate(name, (x[-1], y[-1]), xytext=(8, 0), va="center", color=color, **OFFSET)
     if log_x:
         ax.set_xscale("log", base=2)
         ax.set_xticks(x, [f"{value:,}" for value in x])
@@ -109,61 +97,46 @@ def curve(
 
 
 def bands(names, nominal, counts, observed, *, xlabel, ax=None):
-    """Observed shares against the 95% band of a binomial, in percentage points from the nominal share.
+    """Observed shares against the 95% band of a binomial, in percentage points from nominal ones.
 
     Args:
-        names, nominal, counts: per row, its name, its nominal share p and the number of draws n behind it.
+        names, nominal, counts: per row, its name, its nominal share p and the number of draws n.
         observed: {name: (color, shares)}, a set of dots for each.
     """
     ax = ax or axes(height=1.2 + 0.55 * len(names))
     places = np.arange(len(names))[::-1]
     p, n = np.asarray(nominal, float), np.asarray(counts, float)
-    half = 196 * np.sqrt(p * (1 - p) / n)
+    half = 196 * np.sqrt(p * (1 - p) / n)  # 1.96 standard deviations, in percentage points
     ax.barh(places, 2 * half, left=-half, height=0.62, color="#D9D9D9", label="95% band")
+    farthest = []
     for shift, (name, (color, shares)) in zip((0.13, -0.13, 0.0), observed.items()):
+        off = 100 * (np.asarray(shares) - p)
         marker = "o" if shift > 0 else "D"
-        ax.plot(
-            100 * (np.asarray(shares) - p),
-            places + shift,
-            marker,
-            color=color,
-            label=name,
-            markersize=7,
-        )
+        ax.plot(off, places + shift, marker, color=color, label=name, markersize=7)
+        farthest.append(np.abs(off).max())
     ax.axvline(0, color=CHANCE, linestyle="--", linewidth=1)
     ax.set_yticks(places, names)
     ax.set_xlabel(xlabel)
-    reach = 1.15 * max(
-        half.max(),
-        max(np.abs(100 * (np.asarray(shares) - p)).max() for _, shares in observed.values()),
-    )
+    reach = 1.15 * max([half.max(), *farthest])
     ax.set_xlim(-reach, reach)
     ax.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
     return ax
 
 
 def token_strip(tokens, fates, colors, *, per_row=12, ax=None):
-    """Tokens in reading order, each in a box of its fate's colour; `colors` maps fate to colour, in legend order."""
+    """Tokens in reading order, each in a box of its fate's colour.
+
+    `colors` maps fates to colours, "#RRGGBB", in the order of the legend.
+    """
     rows = -(-len(tokens) // per_row)
     ax = ax or axes(width=9.5, height=0.6 + 0.34 * rows)
+    middle = {"ha": "center", "va": "center", "fontsize": 8}
     for i, (token, fate) in enumerate(zip(tokens, fates)):
         row, column = divmod(i, per_row)
-        ax.add_patch(
-            plt.Rectangle((column + 0.03, -row - 0.9), 0.94, 0.8, color=colors[fate], linewidth=0)
-        )
-        dark = (
-            sum(w * int(colors[fate][j : j + 2], 16) for w, j in ((0.3, 1), (0.59, 3), (0.11, 5)))
-            < 140
-        )
-        ax.text(
-            column + 0.5,
-            -row - 0.5,
-            token,
-            ha="center",
-            va="center",
-            fontsize=8,
-            color="white" if dark else "black",
-        )
+        _square(ax, column + 0.03, -row - 0.9, 0.94, 0.8, colors[fate])
+        red, green, blue = bytes.fromhex(colors[fate][1:7])
+        dark = 0.3 * red + 0.59 * green + 0.11 * blue < 140  # as grey, of 255
+        ax.text(column + 0.5, -row - 0.5, token, color="white" if dark else "black", **middle)
     ax.set_xlim(0, per_row)
     ax.set_ylim(-rows, 0)
     ax.axis("off")
@@ -177,66 +150,63 @@ def token_strip(tokens, fates, colors, *, per_row=12, ax=None):
 def heatmaps(
     matrices, row_names, column_names, *, titles, xlabel, ylabel, color_label, first_padding=None
 ):
-    """Matrices of shares from 0 to 1 side by side, on one scale; a dashed line stands before column `first_padding`."""
-    with plt.rc_context(STYLE):
-        size = (1.2 + 2.6 * len(matrices), 1.6 + 0.24 * len(row_names))
-        figure, panels = plt.subplots(
-            1, len(matrices), figsize=size, sharey=True, layout="constrained", squeeze=False
-        )
-    for ax, matrix, title in zip(panels[0], matrices, titles):
+    """Matrices of shares from 0 to 1 side by side, on one scale.
+
+    A dashed line stands before column `first_padding`.
+    """
+    panels = _panels(len(matrices), 1.2 + 2.6 * len(matrices), 1.6 + 0.24 * len(row_names))
+    for ax, matrix, title in zip(panels, matrices, titles):
         image = ax.imshow(np.asarray(matrix, float), cmap="Blues", vmin=0, vmax=1, aspect="auto")
         ax.set_xticks(range(len(column_names)), column_names, rotation=90, fontsize=8.5)
         ax.set_yticks(range(len(row_names)), row_names, fontsize=9)
         ax.set_title(title)
         if first_padding is not None:
             ax.axvline(first_padding - 0.5, color=ALERT, linestyle="--", linewidth=1.5)
-    figure.supxlabel(xlabel, fontsize=11)
-    panels[0][0].set_ylabel(ylabel)
-    figure.colorbar(image, ax=panels[0], label=color_label)
-    return panels[0][0]
+    panels[0].figure.supxlabel(xlabel, fontsize=11)
+    panels[0].set_ylabel(ylabel)
+    panels[0].figure.colorbar(image, ax=panels, label=color_label)
+    return panels[0]
 
 
 def leak_matrices(dependencies, leaks, *, titles):
-    """Which inputs each output depends on, for several models side by side; what it must not see is marked with a cross.
+    """Which inputs each output depends on, for several models side by side; leaks bear a cross.
 
     Args:
         dependencies, leaks: lists of (T, T) bool, [output, input]; a leak is a dependence, too.
         titles: one for each.
     """
-    with plt.rc_context(STYLE):
-        size = (0.6 + 2.5 * len(titles), 3.2)
-        figure, panels = plt.subplots(
-            1, len(titles), figsize=size, sharey=True, layout="constrained", squeeze=False
-        )
-    for ax, depends, leak, title in zip(panels[0], dependencies, leaks, titles):
+    panels = _panels(len(titles), 0.6 + 2.5 * len(titles), 3.2)
+    for ax, depends, leak, title in zip(panels, dependencies, leaks, titles):
         depends, leak = np.asarray(depends), np.asarray(leak)
         for matrix, color in ((depends & ~leak, OURS), (leak, ALERT)):
             for output, seen in zip(*matrix.nonzero()):
-                ax.add_patch(
-                    plt.Rectangle((seen - 0.45, output - 0.45), 0.9, 0.9, color=color, linewidth=0)
-                )
+                _square(ax, seen - 0.45, output - 0.45, 0.9, 0.9, color)
         ax.plot(*leak.nonzero()[::-1], "x", color="white", markersize=5)
-        ax.set(
-            xlim=(-0.5, len(leak) - 0.5), ylim=(len(leak) - 0.5, -0.5), aspect="equal", title=title
-        )
+        edges = -0.5, len(leak) - 0.5
+        ax.set(xlim=edges, ylim=edges[::-1], aspect="equal", title=title)
         ax.set_xticks(range(len(leak)))
         ax.set_yticks(range(len(leak)))
-    panels[0][0].set_ylabel("output at position")
-    figure.supxlabel("input at position", fontsize=11)
-    return panels[0][0]
+    panels[0].set_ylabel("output at position")
+    panels[0].figure.supxlabel("input at position", fontsize=11)
+    return panels[0]
+
+
+def _panels(count, width, height):
+    """Axes of one figure, side by side, with one vertical scale. Sizes in inches."""
+    with plt.rc_context(STYLE):
+        options = {"sharey": True, "layout": "constrained", "squeeze": False}
+        return plt.subplots(1, count, figsize=(width, height), **options)[1][0]
+
+
+def _square(ax, left, bottom, width, height, color):
+    ax.add_patch(plt.Rectangle((left, bottom), width, height, color=color, linewidth=0))
 
 
 def _reference_line(ax, value, name, *, vertical):
     (ax.axvline if vertical else ax.axhline)(value, color=CHANCE, linestyle="--", linewidth=1)
-    look = dict(textcoords="offset points", color=CHANCE, fontsize=10)
+    look = {"color": CHANCE, "fontsize": 10, **OFFSET}
     if vertical:
         ax.annotate(name, (value, 1.0), xycoords=("data", "axes fraction"), xytext=(0, 3), **look)
     else:
-        ax.annotate(
-            name,
-            (0.99, value),
-            xycoords=("axes fraction", "data"),
-            xytext=(0, 4),
-            ha="right",
-            **look,
-        )
+        look |= {"xycoords": ("axes fraction", "data"), "ha": "right"}
+        ax.annotate(name, (0.99, value), xytext=(0, 4), **look)
