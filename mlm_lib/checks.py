@@ -114,6 +114,13 @@ def path_name(name, value):
     return os.fspath(value)
 
 
+def function(name, value, *, none=False):
+    """Something that can be called. With `none`, None passes too."""
+    if not (callable(value) or (none and value is None)):
+        raise refused(name, value, "a function")
+    return value
+
+
 # ------------------------------------------------------------------------------------ tensors
 
 

@@ -20,9 +20,9 @@ TIERS = {
     0: ("checks", "files", "dropout", "forward_backward", "plots"),
     1: (
         *("labels", "docstrings", "wordpiece", "softmax", "heads", "encoder", "modern", "leakage"),
-        *("grammar_file", "checkpoints", "batches"),
+        *("grammar_file", "checkpoints", "batches", "schedule", "history", "fingerprint"),
     ),
-    2: ("masking", "corpus", "grammar", "losses", "contextualizers"),
+    2: ("masking", "corpus", "grammar", "losses", "contextualizers", "held_out"),
     3: ("masked_lm", "language_model", "evaluation", "diffusion", "training"),
     4: ("pretrained",),
     5: ("pretrain",),
