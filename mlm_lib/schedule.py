@@ -95,11 +95,10 @@ class TrainingConfig:
         self.device = path_name("device", self.device)
         self.group_by_length = flag("group_by_length", self.group_by_length)
         self.progress = None if self.progress is None else flag("progress", self.progress)
-        if not isinstance(self.betas, (list, tuple)) or len(self.betas) != 2:
-            raise refused("betas", self.betas, "a pair of numbers")
-        self.betas = tuple(float(number("betas", beta, least=0)) for beta in self.betas)
-        if max(self.betas) >= 1:
-            raise refused("betas", self.betas, "a pair of numbers below 1")
+        pair = isinstance(self.betas, (list, tuple)) and len(self.betas) == 2
+        if not pair or not all(0 <= number("betas", beta) < 1 for beta in self.betas):
+            raise refused("betas", self.betas, "a pair of numbers in 0..1, 1 excluded,")
+        self.betas = tuple(float(beta) for beta in self.betas)
         if self.steps is None and self.seconds is None:
             raise ValueError("steps and seconds are both None; one of them must end the training")
         if self.warmup >= 1 and self.steps is None:
