@@ -150,6 +150,13 @@ def torch_device(name, value):
     return found
 
 
+def function(name, value, *, none=False):
+    """Something that can be called. With `none`, None passes too."""
+    if not (callable(value) or (none and value is None)):
+        raise refused(name, value, "a function")
+    return value
+
+
 # ------------------------------------------------------------------------------------ tensors
 
 

@@ -1,0 +1,216 @@
+"""A tiny model, its rows, and what tests of the training ask of a run."""
+
+import json
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn as nn
+from transformers import BertConfig, BertForMaskedLM
+
+from mlm_lib import training
+from mlm_lib.encoder import EncoderConfig
+from mlm_lib.language_model import LanguageModel, LSTMContextualizer
+from mlm_lib.masked_lm import MaskedLanguageModel
+from mlm_lib.masking import MaskingCollator
+from mlm_lib.training import TrainingConfig, train
+from mlm_lib.wordpiece import WordPieceTokenizer
+
+ROOT = Path(training.__file__).resolve().parents[1]
+VOCAB = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghijklmnopqrstuvwxyz"]
+TOKENIZER = WordPieceTokenizer({token: index for index, token in enumerate(VOCAB)})
+SIZES = {
+    "hidden_size": 16,
+    "num_layers": 1,
+    "num_heads": 2,
+    "intermediate_size": 32,
+    "max_length": 16,
+}
+ROWS = [
+    [2, *(5 + (3 * i + j) % 26 for j in range(3 + 7 * i % 11)), 3] for i in range(46)
+]  # 5 to 15 tokens
+
+
+def tiny(dropout=0.1, seed=0):
+    torch.manual_seed(seed)
+    return MaskedLanguageModel.from_config(EncoderConfig(len(VOCAB), **SIZES, dropout=dropout))
+
+
+def tiny_of_transformers(dropout=0.0, **options):
+    torch.manual_seed(0)
+    sizes = {
+        "hidden_size": 16,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "intermediate_size": 32,
+    }
+    drops = {"hidden_dropout_prob": dropout, "attention_probs_dropout_prob": dropout}
+    return BertForMaskedLM(
+        BertConfig(vocab_size=len(VOCAB), max_position_embeddings=16, **sizes | drops | options)
+    )
+
+
+def tiny_language_model(**options):
+    torch.manual_seed(0)
+    contextualizer = LSTMContextualizer(16, 16, 1, bidirectional=True)
+    return LanguageModel(
+        len(VOCAB), nn.Embedding(len(VOCAB), 16), contextualizer, bidirectional=True, **options
+    )
+
+
+def padded(rows):
+    """A batch without labels, as a language model wants it."""
+    ids = nn.utils.rnn.pad_sequence([torch.tensor(row) for row in rows], batch_first=True)
+    return {"input_ids": ids, "mask": ids != 0}
+
+
+def collator(seed=0, **options):
+    return MaskingCollator(TOKENIZER, seed=seed, **options)
+
+
+def go(
+    out=None,
+    *,
+    model=None,
+    data=ROWS,
+    collate=None,
+    resume=False,
+    evaluate=None,
+    callbacks=(),
+    **settings,
+):
+    """Train the tiny model; settings are those of the configuration."""
+    model = model or tiny()
+    config = TrainingConfig(
+        **{"steps": 10, "batch_size": 8, "precision": "fp32", "device": "cpu"} | settings
+    )
+    history = train(
+        model,
+        data,
+        collate or collator(),
+        config,
+        out=out,
+        resume=resume,
+        evaluate=evaluate,
+        callbacks=callbacks,
+    )
+    return model, history
+
+
+def weights(model):
+    return {name: tensor.clone() for name, tensor in model.state_dict().items()}
+
+
+def assert_same(one, other):
+    """Two models or dictionaries of weights, to the bit."""
+    one, other = (x if isinstance(x, dict) else x.state_dict() for x in (one, other))
+    assert one.keys() == other.keys()
+    assert [name for name in one if not torch.equal(one[name], other[name])] == []
+
+
+def assert_says(error, words):
+    assert [word for word in words if word not in str(error)] == [], str(error)
+
+
+def log_of(out):
+    return [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
+
+
+def timeless(rows):
+    """Rows of the log without what a clock says."""
+    return [
+        {name: value for name, value in row.items() if name not in ("seconds", "tokens_per_second")}
+        for row in rows
+    ]
+
+
+def checkpoints(out):
+    return sorted(path.name for path in (out / "checkpoints").iterdir())
+
+
+def contents(folder):
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+class Stream:
+    """An iterable that can be read again and again, in another order in each epoch."""
+
+    def __init__(self, rows=ROWS):
+        self.rows, self.epoch, self.read = rows, None, 0
+
+    def set_epoch(self, epoch):
+        self.epoch = epoch
+
+    def __iter__(self):
+        order = list(range(len(self.rows)))
+        random.Random(self.epoch).shuffle(order)
+        for index in order:
+            self.read += 1
+            yield self.rows[index]
+
+
+class Seen:
+    """A collator that remembers which examples it was given."""
+
+    def __init__(self):
+        self.batches, self.inner = [], collator()
+
+    def __call__(self, examples):
+        self.batches.append([ROWS.index(example) for example in examples])
+        return self.inner(examples)
+
+
+class Recorder(nn.Module):
+    """A model that remembers its batches and losses, and whether autocast was on.
+
+    It returns a plain dictionary.
+    """
+
+    def __init__(self, inner=None):
+        super().__init__()
+        self.inner, self.batches, self.losses, self.autocast = inner or tiny(), [], [], set()
+
+    def forward(self, **batch):
+        output = self.inner(**batch)
+        self.batches.append(batch)
+        self.losses.append(output["loss"].item())
+        self.autocast.add(torch.is_autocast_enabled("cpu"))
+        return {"loss": output["loss"]}
+
+
+def draws(model):
+    """An evaluation that draws random numbers of every kind, and leaves the model in eval mode."""
+    model.eval()
+    return {"drawn": torch.rand(1).item() + random.random() + np.random.rand()}
+
+
+def draw_in_callback(model, step, row):
+    torch.rand(step % 3), random.random(), np.random.rand(step % 2)
+
+
+def run_script(name, *arguments, processes=None):
+    """Run tests/scripts/NAME.py in a fresh interpreter, or in several under torchrun; what it
+    printed."""
+    environment = os.environ | {
+        "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}",
+        "OMP_NUM_THREADS": "1",
+        "PYTHONUTF8": "1",
+    }
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(processes)]
+    process = subprocess.run(
+        [
+            *(sys.executable, *(torchrun if processes else ())),
+            *(str(ROOT / "tests" / "scripts" / f"{name}.py"), *map(str, arguments)),
+        ],
+        env=environment, capture_output=True, text=True, encoding="utf-8", timeout=120,
+    )  # fmt: skip
+    assert process.returncode == 0, process.stderr
+    return process.stdout
