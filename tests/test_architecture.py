@@ -24,7 +24,7 @@ TIERS = {
     ),
     2: ("masking", "corpus", "grammar", "losses", "contextualizers"),
     3: ("masked_lm", "language_model", "evaluation", "diffusion", "training"),
-    4: ("pretrained",),
+    4: ("pretrained", "mixture"),
     5: ("pretrain",),
 }
 TIER = {name: tier for tier, names in TIERS.items() for name in names}
