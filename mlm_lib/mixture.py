@@ -49,7 +49,7 @@ class Mixture:
         ValueError: no parts, or a `Stream` among them.
 
     Attributes:
-        made: what else the fingerprint is to name, {name: text}; a `Stream` has it, too.
+        made: what else the fingerprint is to name, {name: value}; a `Stream` has it, too.
     """
 
     def __init__(self, parts):
@@ -109,12 +109,9 @@ class Mixture:
 
     def fingerprint(self):
         """What must be the same when a run goes on; the epoch is not in it."""
-        return {
-            "data": "; ".join(str(part.settings) for part in self.parts),
-            "texts": _digest(text for part in self.parts for text in part.own),
-            "vocabulary": self.vocabulary,
-            **self.made,
-        }
+        parts = {f"part {number}": part.settings for number, part in enumerate(self.parts, 1)}
+        texts = _digest(text for part in self.parts for text in part.own)
+        return parts | {"texts": texts, "vocabulary": self.vocabulary} | self.made
 
 
 class Texts:
@@ -298,8 +295,8 @@ class Stream:
 
     def fingerprint(self):
         """What must be the same when a run goes on; of the texts the first ones."""
-        own = {"data": str(self.settings), "texts": self.first, "vocabulary": self.vocabulary}
-        return own | self.made
+        own = {"texts": self.first, "vocabulary": self.vocabulary}
+        return {"part 1": self.settings} | own | self.made
 
 
 def _columns(source, skip):

@@ -1,5 +1,5 @@
-"""Pretraining from the command line: what a recipe says is done, what it gets wrong costs one line, and a killed run ends
-as one that was not.
+"""Pretraining from the command line: what a recipe says is done, what it gets wrong costs one line,
+and a killed run ends as one that was not.
 """
 
 import json
@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tomllib
 from dataclasses import asdict
 from pathlib import Path
 
@@ -70,7 +71,7 @@ class Called(Exception):
 
 @pytest.fixture
 def asked(monkeypatch):
-    """A function that carries a recipe out up to the training, and returns what is passed to that."""
+    """A function that carries a recipe out up to the training, and returns what that is given."""
     found = {}
 
     def train(model, dataset, collator, config, **options):
@@ -128,7 +129,7 @@ def model_file(out):
     return (out / "model" / "model.safetensors").read_bytes()
 
 
-# ------------------------------------------------------------------------------------ from end to end
+# ------------------------------------------------------------------------------------ end to end
 
 
 @pytest.mark.slow
@@ -181,8 +182,8 @@ def test_the_options_go_before_the_file(tmp_path, recipe, asked):
     other = tmp_path / "other.txt"
     other.write_text("\n".join(lines(90, seed=1)))
     options = {
-        "--steps": 4, "--batch-size": 5, "--learning-rate": 0.25, "--seed": 7, "--precision": "bf16",
-        "--checkpoint-every": 3, "--seconds": 9.5, "--device": "auto",
+        "--steps": 4, "--batch-size": 5, "--learning-rate": 0.25, "--seed": 7,
+        "--precision": "bf16", "--checkpoint-every": 3, "--seconds": 9.5, "--device": "auto",
     }  # fmt: skip
     line = [part for pair in options.items() for part in pair]
     found = asked("--config", recipe(), "--corpus", other, *line, "--out", tmp_path / "out")
@@ -265,26 +266,19 @@ def test_tables_take_every_argument_of_their_classes(tmp_path, recipe, asked):
     )
 
 
-def test_the_recipe_of_course_bert_means_what_it_meant(tmp_path, zoo, corpus, asked, monkeypatch):
+def test_the_recipe_of_course_bert_means_what_it_meant(tmp_path, zoo, asked, monkeypatch):
     """The numbers are those with which course-bert was made."""
-    recipe = read_recipe(DATA / "course-bert" / "recipe.toml")
-    wanted = [("grammar", {"documents": 28000, "held_out": 1000, "worlds": None})]
-    wanted += [("reviews", {"copies": 4, "blocks_every": None})]
-    wanted += [("docs", {"copies": 1, "blocks_every": 5})]
-    made = pretrain._data
-    monkeypatch.setattr(mixture, "load_corpus", lambda source, split: list(lines(30)))
-
-    def few(parts, seed):
-        data = made(parts, seed)
-        for part, (name, settings) in zip(data.parts, wanted, strict=True):
-            assert part.settings == {"corpus": name, **settings}
-        assert data.parts[0].seed == 0
-        return made([{"corpus": str(corpus)}], seed)
-
-    monkeypatch.setattr(pretrain, "_data", few)
-    shown = [*2 * ["[MASK]"], "the capital of france is [MASK] ."]
-    recipe["show"]["sentences"][:] = [text for text in shown]
-    found = asked("--config", DATA / "course-bert" / "recipe.toml", "--out", tmp_path / "out")
+    file, sample = DATA / "course-bert" / "recipe.toml", Grammar.sample
+    sentences = tomllib.loads(file.read_text(encoding="utf-8"))["show"]["sentences"]
+    texts = 9 * [*lines(20), *(text.replace("[MASK]", "") for text in sentences)]
+    monkeypatch.setattr(mixture, "load_corpus", lambda source, split: texts)
+    monkeypatch.setattr(Grammar, "sample", lambda self, n, *, seed: sample(self, 9, seed=seed))
+    found = asked("--config", file, "--out", tmp_path / "out")
+    assert [part.settings for part in found["dataset"].parts] == [
+        {"corpus": "grammar", "documents": 28000, "held_out": 1000, "worlds": None},
+        {"corpus": "reviews", "copies": 4, "blocks_every": None},
+        {"corpus": "docs", "copies": 1, "blocks_every": 5},
+    ]
     shape = found["model"].embedder.config
     assert shape == EncoderConfig(shape.vocab_size, 256, 4, 4, 1024, 256, dropout=0.1)
     assert found["config"] == TrainingConfig(
@@ -292,9 +286,10 @@ def test_the_recipe_of_course_bert_means_what_it_meant(tmp_path, zoo, corpus, as
         log_every=100, evaluate_every=2000, group_by_length=True,
     )  # fmt: skip
     collator, show = found["collator"], found["callbacks"][-1]
-    assert (collator.rate, collator.strategy) == (0.2, "whole_word")
-    assert (collator.mask_share, collator.random_share, collator.seed) == (0.8, 0.1, 0)
-    assert show.every == 2000 and len(show.rows) == 3
+    assert (collator.rate, collator.strategy, collator.seed) == (0.2, "whole_word", 0)
+    assert (collator.mask_share, collator.random_share) == (0.8, 0.1)
+    assert show.every == 2000 and [text for text, _ in show.rows] == sentences
+    recipe = read_recipe(file)
     assert recipe["tokenizer"] == {"from": None, "vocab_size": 8192}
     assert recipe["save"] == {"dtype": "float16"}
 
@@ -308,7 +303,7 @@ def test_a_run_does_not_change_the_recipe_or_the_defaults(tmp_path, recipe):
     assert json.dumps(pretrain.OWN) == own
 
 
-# ------------------------------------------------------------------------------------ what a recipe gets wrong
+# ------------------------------------------------------------------------------------ wrong recipes
 
 WRONG = {
     "unknown table": ("[modle]\nhidden_size = 4\n", ["modle", "model"]),
@@ -335,7 +330,7 @@ WRONG = {
         ["[show] sentences='[MASK]'"],
     ),
     "a sentence longer than the model": (
-        "[show]\nsentences = ['anna likes [MASK] and eats 5 figs every day . anna likes figs']\n",
+        f"[show]\nsentences = ['anna likes [MASK]{8 * ' and figs'} . and bread']\n",
         ["[show]", "anna", "max_length=24"],
     ),
     "shown every 0 steps": (
@@ -378,14 +373,19 @@ def test_wrong_data_are_one_line_before_training(tmp_path, recipe, capsys, no_tr
 
 
 @pytest.mark.parametrize(
-    "key, value, table",
-    [("steps", 0, "training"), ("steps", '"many"', "training"), ("precision", '"fp8"', "training"),
-     ("batch_size", 2.5, "training"), ("hidden_size", '"big"', "model"), ("hidden_size", 15, "model"),
-     ("hidden_size", 10**9, "model"), ("hidden_size", 2**80, "model"), ("num_layers", 0, "model"),
-     ("max_length", '"long"', "model"), ("vocab_size", 3, "tokenizer"), ("vocab_size", '"all"', "tokenizer")],
-)  # fmt: skip
+    "table, key, value",
+    [
+        *(("training", "steps", value) for value in (0, '"many"')),
+        *(("model", "hidden_size", value) for value in ('"big"', 15, 10**9, 2**80)),
+        *(("tokenizer", "vocab_size", value) for value in (3, '"all"')),
+        ("training", "precision", '"fp8"'),
+        ("training", "batch_size", 2.5),
+        ("model", "num_layers", 0),
+        ("model", "max_length", '"long"'),
+    ],
+)
 def test_a_wrong_number_is_one_line_that_names_its_table(
-    tmp_path, recipe, capsys, no_training, key, value, table
+    tmp_path, recipe, capsys, no_training, table, key, value
 ):
     one_line(tmp_path, capsys, recipe(**{key: value}), [f"[{table}]", key, str(value).strip('"')])
 
@@ -474,7 +474,7 @@ def test_where_no_word_is_ever_hidden_nothing_is_saved(tmp_path, recipe, capsys)
     assert not (other / "model").exists()
 
 
-# ------------------------------------------------------------------------------------ one run in a folder
+# ------------------------------------------------------------------------------------ one writer
 
 
 def test_a_run_is_not_overwritten_and_its_tokenizer_stays(tmp_path, recipe, capsys):
