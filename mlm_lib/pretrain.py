@@ -213,8 +213,7 @@ def pretrain(recipe, out, *, resume=False):
 
         # 3. The model and what hides its words.
         shape = replace(shape, vocab_size=len(tokenizer), pad_token_id=tokenizer.pad_token_id)
-        torch.manual_seed(config.seed)
-        model = _model(shape)
+        model = _model(shape, config.seed)
         with _named("[masking]"):
             collator = MaskingCollator(tokenizer, **recipe["masking"], seed=config.seed)
         callbacks = _shown(recipe["show"], tokenizer, shape.max_length)
@@ -282,8 +281,13 @@ def _tokenizer(table, data, vocab_file):
     return WordPieceTokenizer(load_checkpoint(source)[1].get_vocab(), lowercase=lowercase)
 
 
-def _model(shape):
+def _model(shape, seed):
     try:
+        with torch.device("meta"):  # counts without memory
+            model = MaskedLanguageModel.from_config(shape)
+        # All at once, which fails at once. Part by part the system would kill the program.
+        torch.empty(sum(parameter.numel() for parameter in model.parameters()))
+        torch.manual_seed(seed)
         return MaskedLanguageModel.from_config(shape)
     except (RuntimeError, MemoryError, OverflowError, TypeError):  # torch says it in many ways
         raise ValueError(f"[model] is too large for the memory: {shape}") from None

@@ -376,7 +376,7 @@ def test_wrong_data_are_one_line_before_training(tmp_path, recipe, capsys, no_tr
     "table, key, value",
     [
         *(("training", "steps", value) for value in (0, '"many"')),
-        *(("model", "hidden_size", value) for value in ('"big"', 15, 10**9, 2**80)),
+        *(("model", "hidden_size", value) for value in ('"big"', 15, 10**8, 2**80)),
         *(("tokenizer", "vocab_size", value) for value in (3, '"all"')),
         ("training", "precision", '"fp8"'),
         ("training", "batch_size", 2.5),
@@ -388,6 +388,10 @@ def test_a_wrong_number_is_one_line_that_names_its_table(
     tmp_path, recipe, capsys, no_training, table, key, value
 ):
     one_line(tmp_path, capsys, recipe(**{key: value}), [f"[{table}]", key, str(value).strip('"')])
+
+
+def test_a_model_too_wide_for_the_default_of_its_inner_width_is_one_line(tmp_path, recipe, capsys):
+    one_line(tmp_path, capsys, recipe(hidden_size=10**9), ["[model]", "size=", "000000000"])
 
 
 def test_a_value_instead_of_a_table_is_one_line(tmp_path, capsys):
