@@ -74,6 +74,7 @@ class Mixture:
         Raises:
             ValueError: a vocabulary without the grammar's words; longer documents held out.
         """
+        whole_number("max_length", max_length, 3)  # [CLS], a token and [SEP]
         for part in self.parts:
             part.encode(tokenizer, max_length)
         self.vocabulary, self.number = _digest(tokenizer.vocab), None
@@ -262,6 +263,7 @@ class Stream:
         """Makes rows of at most `max_length` ids of the texts, as they are read."""
         from datasets import IterableDataset  # heavy, and only a stream needs it
 
+        whole_number("max_length", max_length, 3)  # [CLS], a token and [SEP]
         encode, self.vocabulary = _encoder(tokenizer), _digest(tokenizer.vocab)
 
         def encoded(batch):

@@ -194,6 +194,7 @@ def pretrain(recipe, out, *, resume=False):
         shape = EncoderConfig(1, pad_token_id=None, **{"intermediate_size": wide} | sizes)
     with _named("[tokenizer]"):
         whole_number("vocab_size", recipe["tokenizer"]["vocab_size"])
+        flag("lowercase", recipe["tokenizer"].get("lowercase", True))
     with _named("[save]"):
         dtype = getattr(torch, choice("dtype", recipe["save"]["dtype"], DTYPES))
 
@@ -205,9 +206,7 @@ def pretrain(recipe, out, *, resume=False):
         with _named("[[data]]"):
             data = _data(recipe["data"], config.seed)
         tokenizer = _tokenizer(recipe["tokenizer"], data, vocab_file if begun else None)
-        data.made = {
-            "tokenizer": recipe["tokenizer"]
-        }  # its vocabulary does not say how it was made
+        data.made = {"tokenizer": recipe["tokenizer"]}  # which a vocabulary does not tell
         data.encode(tokenizer, shape.max_length)
         held_out = data.held_out()
 
@@ -270,12 +269,13 @@ def _data(parts, seed):
 def _tokenizer(table, data, vocab_file):
     """That of a run that goes on, or the one asked for, or a new one."""
     table = dict(table)
-    source = vocab_file or table.pop("from")
+    source, lowercase = table.pop("from"), table.get("lowercase", True)
+    if vocab_file:
+        return WordPieceTokenizer.from_vocab(vocab_file, lowercase=lowercase)
     if source is None:
         texts = data.texts()
         with _named("[tokenizer]"):
             return WordPieceTokenizer.train(texts, **table)
-    lowercase = table.get("lowercase", True)
     if Path(path_name("[tokenizer] from", source)).is_file():
         return WordPieceTokenizer.from_vocab(source, lowercase=lowercase)
     return WordPieceTokenizer(load_checkpoint(source)[1].get_vocab(), lowercase=lowercase)
@@ -289,7 +289,7 @@ def _model(shape, seed):
         torch.empty(sum(parameter.numel() for parameter in model.parameters()))
         torch.manual_seed(seed)
         return MaskedLanguageModel.from_config(shape)
-    except (RuntimeError, MemoryError, OverflowError, TypeError):  # torch says it in many ways
+    except (RuntimeError, MemoryError, TypeError):  # torch says it in many ways
         raise ValueError(f"[model] is too large for the memory: {shape}") from None
 
 

@@ -69,6 +69,7 @@ REFUSED = {
     "worlds": lambda: Documents(worlds="zoo"),
     "seed": lambda: Documents(seed=None),
     "stream:": lambda: Stream("stream:"),
+    "max_length": lambda: Mixture([Texts("reviews")]).encode(None, 2),
 }
 
 

@@ -381,7 +381,7 @@ def test_wrong_data_are_one_line_before_training(tmp_path, recipe, capsys, no_tr
         ("training", "precision", '"fp8"'),
         ("training", "batch_size", 2.5),
         ("model", "num_layers", 0),
-        ("model", "max_length", '"long"'),
+        *(("model", "max_length", value) for value in ('"long"', 0)),
     ],
 )
 def test_a_wrong_number_is_one_line_that_names_its_table(
@@ -560,6 +560,13 @@ def test_a_finished_command_that_is_resumed_saves_the_same_model(tmp_path, recip
     before = model_file(out)
     assert call("--config", recipe(), "--out", out, "--resume") == 0
     assert model_file(out) == before and log_of(out)[-1]["step"] == 6
+
+
+def test_a_run_whose_vocabulary_is_gone_is_one_line(tmp_path, recipe, capsys):
+    out = tmp_path / "out"
+    assert call("--config", recipe(), "--out", out) == 0
+    (out / "tokenizer" / "vocab.txt").unlink()
+    assert "vocab.txt" in fails(capsys, "--config", recipe(), "--resume", "--out", out)
 
 
 def texts_edited(out, corpus):
