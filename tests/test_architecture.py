@@ -25,7 +25,7 @@ TIERS = {
     ),
     2: ("masking", "corpus", "wordpiece", "grammar", "losses", "contextualizers"),
     3: ("masked_lm", "language_model", "evaluation", "diffusion", "training"),
-    4: ("pretrained",),
+    4: ("pretrained", "mixture"),
     5: ("pretrain",),
 }
 # The lesson that builds a file which is not there yet; with the lesson, its names are due.

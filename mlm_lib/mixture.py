@@ -1,0 +1,335 @@
+"""What is trained on: corpora mixed into one dataset, or a stream too large for memory.
+
+A `Mixture` has parts: `Documents`, drawn anew from the grammar in each epoch, and `Texts`. A
+`Stream` stands alone. Mixture and stream share a protocol: `texts()` is what a tokenizer learns
+from, `encode` makes rows of ids, `held_out` and `floors` say how well a model can be judged, and
+`fingerprint()` names what must stay the same when a run goes on. Built in lesson 08.
+"""
+
+import hashlib
+import os
+from itertools import chain, islice
+
+import torch
+
+from mlm_lib.checks import path_name, refused, whole_number
+from mlm_lib.corpus import iter_texts, load_corpus, pack_blocks
+from mlm_lib.grammar import Grammar
+from mlm_lib.losses import IGNORE
+from mlm_lib.masking import MaskingCollator
+from mlm_lib.training import HeldOut
+
+HELD_OUT_SEED = 2**32 + 1  # of the grammar's held-out documents, no seed of documents to train on
+STREAM_SAMPLE = 20000  # texts of a stream that the tokenizer learns from and the fingerprint covers
+STREAM_BUFFER = 10000  # rows among which a stream is shuffled
+
+
+def kind_of(corpus):
+    """The class for a corpus of this name: `Documents`, `Stream` or `Texts`.
+
+    >>> kind_of("stream:films.csv:body").__name__
+    'Stream'
+    """
+    name = path_name("corpus", corpus)
+    if name == "grammar":
+        return Documents
+    return Stream if name.startswith("stream:") else Texts
+
+
+# ------------------------------------------------------------------------------------ mixtures
+
+
+class Mixture:
+    """Corpora that fit in memory, together one dataset: a sequence of rows, new in each epoch.
+
+    Args:
+        parts: a list of `Documents` and `Texts`. Two of one name are evaluated under two.
+
+    Raises:
+        ValueError: no parts, or a `Stream` among them.
+
+    Attributes:
+        made: what else the fingerprint is to name, {name: value}; a `Stream` has it, too.
+    """
+
+    def __init__(self, parts):
+        if not isinstance(parts, (list, tuple)) or not parts:
+            raise refused("parts", parts, "a list of Documents and Texts")
+        names = []
+        for number, part in enumerate(parts):
+            if not isinstance(part, (Documents, Texts)):
+                name = repr(getattr(part, "name", part))
+                raise ValueError(f"{name} cannot be mixed with other corpora; give it alone")
+            part.name += f"_{number}" if part.name in names else ""
+            names.append(part.name)
+        self.parts, self.number, self.made = list(parts), None, {}
+
+    def texts(self):
+        """What a tokenizer learns from."""
+        return [text for part in self.parts for text in part.texts()]
+
+    def encode(self, tokenizer, max_length):
+        """Makes rows of at most `max_length` ids.
+
+        Raises:
+            ValueError: a vocabulary without the grammar's words; longer documents held out.
+        """
+        whole_number("max_length", max_length, 3)  # [CLS], a token and [SEP]
+        for part in self.parts:
+            part.encode(tokenizer, max_length)
+        self.vocabulary, self.number = _digest(tokenizer.vocab), None
+        self.set_epoch(0)
+
+    def set_epoch(self, epoch):
+        """Turns to the rows of an epoch."""
+        if epoch != self.number:
+            self.number, self.of_parts = epoch, [part.epoch(epoch) for part in self.parts]
+            self.rows = list(chain.from_iterable(self.of_parts))
+
+    def __len__(self):
+        return len(self.rows)
+
+    def __getitem__(self, index):
+        return self.rows[index]
+
+    def describe(self):
+        """The tokens of each part in an epoch, in words."""
+        counts = []
+        for part, rows in zip(self.parts, self.of_parts):
+            counts.append(f"{part.name}: {sum(map(len, rows)):,}")
+        return "tokens in an epoch: " + ", ".join(counts)
+
+    def held_out(self):
+        """An evaluation for each part that holds texts out."""
+        return [part.evaluation for part in self.parts if part.evaluation]
+
+    def floors(self):
+        """{name: nats} of the parts whose best possible loss on the words held out is known."""
+        known = [part for part in self.parts if isinstance(part, Documents) and part.evaluation]
+        return {part.name: part.floor() for part in known}
+
+    def fingerprint(self):
+        """What must be the same when a run goes on; the epoch is not in it."""
+        parts = {f"part {number}": part.settings for number, part in enumerate(self.parts, 1)}
+        texts = _digest(text for part in self.parts for text in part.own)
+        return parts | {"texts": texts, "vocabulary": self.vocabulary} | self.made
+
+
+class Texts:
+    """A corpus of texts: `copies` of each in an epoch, and a share of it again as long blocks.
+
+    Args:
+        corpus: what `load_corpus` takes.
+        copies: how often an epoch holds each text.
+        blocks_every: the texts are also joined into blocks of full length, and an epoch holds one
+            of so many, others in each epoch; None makes no blocks.
+    """
+
+    def __init__(self, corpus, *, copies=1, blocks_every=None):
+        self.name = path_name("corpus", corpus)
+        self.copies = whole_number("copies", copies)
+        self.blocks_every = whole_number("blocks_every", blocks_every, none=True)
+        self.settings = _settings(corpus, copies=copies, blocks_every=blocks_every)
+        self.train, self.held = (load_corpus(corpus, split) for split in ("train", "validation"))
+        self.own = self.train + self.held
+
+    def texts(self):
+        return self.copies * self.train
+
+    def encode(self, tokenizer, max_length):
+        encode = _encoder(tokenizer)
+        self.encoded, self.blocks = encode(self.train, max_length), []
+        if self.blocks_every:
+            inner = [row[1:-1] for row in encode(self.train)]  # whole, without [CLS] and [SEP]
+            ends = {"cls_id": tokenizer.cls_token_id, "sep_id": tokenizer.sep_token_id}
+            self.blocks = pack_blocks(inner, max_length, **ends).tolist()
+        collator = MaskingCollator(tokenizer, seed=1)
+        held = encode(self.held, max_length)
+        self.evaluation = HeldOut(held, collator, name=f"{self.name}_loss")
+
+    def epoch(self, epoch):
+        every = self.blocks_every or 1
+        return self.copies * self.encoded + self.blocks[epoch % every :: every]
+
+
+class Documents:
+    """Documents of the grammar, new ones in each epoch.
+
+    Args:
+        corpus: "grammar".
+        documents: how many an epoch holds.
+        held_out: how many are held out; 0 leaves evaluation and floor away.
+        worlds: names of the grammar's topics; None takes all.
+        seed: of the documents to train on. Those held out are the same for every seed.
+    """
+
+    def __init__(self, corpus="grammar", *, documents=20000, held_out=500, worlds=None, seed=0):
+        if worlds is not None and not isinstance(worlds, (list, tuple)):
+            raise refused("worlds", worlds, "a list of names")
+        self.name = path_name("corpus", corpus)
+        self.documents = whole_number("documents", documents)
+        self.held_out = whole_number("held_out", held_out, least=0)
+        self.seed = whole_number("seed", seed, least=0)
+        self.settings = _settings(corpus, documents=documents, held_out=held_out, worlds=worlds)
+        self.grammar = Grammar.load(worlds=worlds)
+        self.own = self._of_epoch(0)
+
+    def _sample(self, number, seed):
+        return [" ".join(words) for words in self.grammar.sample(number, seed=seed)]
+
+    def _of_epoch(self, epoch):
+        return self._sample(self.documents, (self.seed + 1) * 100_000 + epoch)
+
+    def texts(self):
+        # Each word many times, so that it becomes a token: a floor in words is then one in tokens.
+        return self.own + 50 * [" ".join(self.grammar.vocabulary)]
+
+    def encode(self, tokenizer, max_length):
+        pieces = [word for word in self.grammar.vocabulary if word not in tokenizer.vocab]
+        if pieces:
+            count = f"{len(pieces)} words of the grammar are no tokens, such as {pieces[:5]}"
+            raise ValueError(f"{count}; raise vocab_size")
+        self.tokens, self.max_length = tokenizer.tokens, max_length
+        self.encoded, self.evaluation = _encoder(tokenizer), None
+        if self.held_out:
+            rows = self.encoded(self._sample(self.held_out, HELD_OUT_SEED))
+            longest = max(map(len, rows))
+            if longest > max_length:  # the grammar makes no half documents
+                raise ValueError(
+                    f"max_length={max_length} cuts documents short, which then have no exact "
+                    f"floor; raise it to {longest}, the longest that is held out"
+                )
+            collator = MaskingCollator(tokenizer, mask_share=1.0, random_share=0.0, seed=1)
+            self.evaluation = HeldOut(rows, collator, name=f"{self.name}_loss")
+
+    def epoch(self, epoch):
+        return self.encoded(self._of_epoch(epoch) if epoch else self.own, self.max_length)
+
+    def floor(self):
+        """The exact floor, in nats, on the very words that the evaluation asks for."""
+        documents, observed = [], []
+        for batch in self.evaluation.batches:
+            # 1. Put the answers back: (B, T) ids of whole documents.
+            hidden = batch["labels"] != IGNORE
+            ids = torch.where(hidden, batch["labels"], batch["input_ids"])
+            # 2. Words, and which of them were seen; without [CLS], [SEP] and padding.
+            for row, asked, mask in zip(ids, hidden, batch["attention_mask"]):
+                words = slice(1, int(mask.sum()) - 1)
+                documents.append([self.tokens[index] for index in row[words].tolist()])
+                observed.append(~asked[words])
+        # 3. The mean of −log P(word | what was seen) over the words that were not.
+        surprises = self.grammar.surprise(documents, observed)
+        total = sum(nats[~seen].sum().item() for nats, seen in zip(surprises, observed))
+        return total / self.evaluation.count
+
+
+# ------------------------------------------------------------------------------------ streams
+
+
+class Stream:
+    """Texts larger than memory, read from the disk as they are needed. The first are held out.
+
+    An iterable of rows, shuffled within a buffer, in another way in each epoch.
+
+    Args:
+        corpus: "stream:" and what `iter_texts` takes: a file, a column after a colon, or a folder.
+        held_out: how many texts are held out.
+        seed: of the shuffling.
+
+    Raises:
+        FileNotFoundError: no file at that path.
+        ValueError: files without texts, a missing column, or no more texts than are held out.
+    """
+
+    def __init__(self, corpus, *, held_out=500, seed=0):
+        self.name = path_name("corpus", corpus)
+        self.source = path_name("stream:", self.name.removeprefix("stream:"))
+        self.size = whole_number("held_out", held_out, least=0)
+        self.seed = whole_number("seed", seed, least=0)
+        # A hash of all would mean to read all, and then a stream could not grow while a run waits.
+        self.settings, self.made = _settings(corpus, held_out=held_out), {}
+        self.first = _digest(islice(iter_texts(self.source), self.size + STREAM_SAMPLE))
+        if next(self.texts(), None) is None:
+            raise ValueError(
+                f"{self.source} has no more texts than held_out={self.size}, "
+                "so there is none to train on; lower held_out"
+            )
+
+    def texts(self):
+        """What a tokenizer learns from."""
+        return islice(iter_texts(self.source), self.size, self.size + STREAM_SAMPLE)
+
+    def encode(self, tokenizer, max_length):
+        """Makes rows of at most `max_length` ids of the texts, as they are read."""
+        from datasets import IterableDataset  # heavy, and only a stream needs it
+
+        whole_number("max_length", max_length, 3)  # [CLS], a token and [SEP]
+        encode, self.vocabulary = _encoder(tokenizer), _digest(tokenizer.vocab)
+
+        def encoded(batch):
+            return {"input_ids": encode(batch["text"], max_length)}
+
+        rest = {"source": self.source, "skip": self.size}
+        rows = IterableDataset.from_generator(_columns, gen_kwargs=rest)
+        rows = rows.map(encoded, batched=True, remove_columns=["text"])
+        self.rows = rows.shuffle(seed=self.seed, buffer_size=STREAM_BUFFER)
+        self.held = encode(list(islice(iter_texts(self.source), self.size)), max_length)
+        self.collator = MaskingCollator(tokenizer, seed=1)
+
+    def set_epoch(self, epoch):
+        """Turns to the order of an epoch."""
+        self.rows.set_epoch(epoch)
+
+    def __iter__(self):
+        return (row["input_ids"] for row in self.rows)
+
+    def describe(self):
+        """Where it comes from, in words."""
+        return f"a stream from {self.name}"
+
+    def held_out(self):
+        """The evaluation on the texts held out, if there are any."""
+        return [HeldOut(self.held, self.collator, name="stream_loss")] if self.held else []
+
+    def floors(self):
+        """None is known."""
+        return {}
+
+    def fingerprint(self):
+        """What must be the same when a run goes on; of the texts the first ones."""
+        own = {"texts": self.first, "vocabulary": self.vocabulary}
+        return {"part 1": self.settings} | own | self.made
+
+
+def _columns(source, skip):
+    """The texts as `datasets` takes them: one dictionary each."""
+    for text in islice(iter_texts(source), skip, None):
+        yield {"text": text}
+
+
+# ------------------------------------------------------------------------------------ both
+
+
+def _encoder(tokenizer):
+    """A function from texts to rows of ids, [CLS] and [SEP] included, by the compiled tokenizer."""
+    fast = tokenizer.to_hf()
+    fast.model_max_length = 10**9  # with less it warns of long texts that are cut up later
+
+    def encode(texts, max_length=None):
+        cut = {"truncation": True, "max_length": max_length} if max_length else {}
+        return fast(texts, **cut)["input_ids"] if texts else []
+
+    return encode
+
+
+def _settings(corpus, **settings):
+    """Of a path only the last part: texts that moved to another folder are the same."""
+    return {"corpus": os.path.basename(corpus), **settings}
+
+
+def _digest(texts):
+    """A hash of texts in their order, with a NUL after each."""
+    digest = hashlib.blake2b(digest_size=8)
+    for text in texts:
+        digest.update(text.encode() + b"\0")
+    return digest.hexdigest()
