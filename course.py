@@ -58,10 +58,10 @@ SPINS = "1000"
 
 
 class Stop(Exception):
-    """An anticipated end: a sentence for the user and an exit status."""
+    """An anticipated end: a sentence for the user, and the exit status."""
 
-    def __init__(self, message: str, status: int):
-        super().__init__(message)
+    def __init__(self, sentence: str, status: int = 2):
+        super().__init__(sentence)
         self.status = status
 
 
@@ -85,8 +85,7 @@ def read_stamp() -> dict | None:
 
 
 def ask(python: str | Path, code: str) -> str | None:
-    """What `python` prints for this code: None if the code fails, or `python` cannot even start,
-    being a link to one that has since been removed."""
+    """What `python` prints for this code: None if that fails, or `python` is a dangling link."""
     with contextlib.suppress(OSError):
         answer = subprocess.run([python, "-c", code], capture_output=True, text=True, cwd=ROOT)
         return answer.stdout if answer.returncode == 0 else None
@@ -111,15 +110,11 @@ def importable_torch(python: str | Path) -> tuple[str, str] | None:
 
 
 def torch_to_keep(python: str, build: str | None) -> str | None:
-    """The version of the starting interpreter's torch, if it is recent enough and not of a build
-    that is ruled out."""
-
-    def number(version: str) -> list[int]:
-        return [int(part) for part in version.split(".")[:2]]
-
+    """The version of `python`'s torch, if it is recent enough and not of a build ruled out."""
     version, found = importable_torch(python) or ("0.0", None)
     minimum = re.search(r'"torch>=([\d.]+)', (ROOT / "pyproject.toml").read_text("utf-8"))[1]
-    return version if number(version) >= number(minimum) and build in (None, found) else None
+    has, needs = ([int(part) for part in text.split(".")[:2]] for text in (version, minimum))
+    return version if has >= needs and build in (None, found) else None
 
 
 @contextlib.contextmanager
@@ -149,8 +144,7 @@ def only_one_set_up():
 
 
 def pip(*arguments, advice: str = ""):
-    """Run .venv's pip. On a terminal its current line is shown; when it fails, its last lines and
-    what to do."""
+    """Run .venv's pip. A terminal shows its current line; a failure, its last and what to do."""
     command = [PYTHON, "-m", "pip", "--no-input", "--disable-pip-version-check", *arguments]
     pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
     text = {"encoding": "utf-8", "errors": "replace"}
@@ -177,7 +171,7 @@ def pip(*arguments, advice: str = ""):
 
 
 def torch_arguments(pin: str, build: str | None) -> list[str]:
-    """What to give pip to get torch, after asking what the user's own set-up of pip would bring."""
+    """What to give pip to get torch, after asking what the user's configuration would bring."""
     if not sys.platform.startswith("linux"):
         return [pin]  # PyPI's wheels for macOS and Windows are CPU (and MPS) builds
     report = VENV / "torch.json"
@@ -189,8 +183,7 @@ def torch_arguments(pin: str, build: str | None) -> list[str]:
     if build == "cuda" or build is None and driver:
         print(f"  the CUDA build of torch is {CUDA_SIZE} to download; --cpu: {CPU_SIZE}")
         return [pin]
-    # The local version +cpu, spelt out: with the index out of reach pip then fails and does not
-    # fall back on CUDA.
+    # +cpu, spelt out: with the index out of reach pip then fails, and does not fall back on CUDA.
     return [f"{pin}+cpu", "--extra-index-url", CPU_INDEX, "--retries", "2"]
 
 
@@ -211,14 +204,12 @@ def make_venv(base: str) -> None:
 
 
 def set_up(build: str | None) -> None:
-    """Make or renew .venv. Whatever interrupts this leaves the stamp empty, and the next call
-    begins afresh."""
+    """Make or renew .venv. An interruption leaves the stamp empty: the next call begins afresh."""
     base = sys._base_executable if INSIDE else sys.executable
     stamp = read_stamp()
     build = build or (stamp or {}).get("asked")
     if stamp is None and ask(PYTHON, "") is not None:
-        # So it is filled, never removed.
-        print(f"Adding the course to {VENV}, which was made by hand")
+        print(f"Adding the course to {VENV}, which was made by hand")  # and is never removed
         base = str(PYTHON)
         subprocess.run([base, "-m", "ensurepip"], capture_output=True)  # some tools leave pip out
     elif stamp and stamp["asked"] == build and ask(PYTHON, "") is not None:
@@ -279,8 +270,7 @@ def enter_environment(build: str | None, argv: list[str]) -> None:
 
 
 def call(command: list, env: dict | None) -> int:
-    """Run to the end and return the exit status. Ctrl-C reaches the child as well: it decides, we
-    wait for it."""
+    """Run and return the exit status. Ctrl-C reaches the child, too: it decides, we wait for it."""
     process = subprocess.Popen([str(part) for part in command], cwd=ROOT, env=env)
     interrupted = False
     while process.poll() is None:
@@ -298,15 +288,10 @@ def child_environment():
     """Variables that let notebooks find mlm_lib uninstalled, keep torch's threads from spinning,
     and make the kernel `python3` this very Python: the user's folder may hold a kernelspec of that
     name, but JUPYTER_PATH comes first."""
-    # Quiet: newer ipykernels warn of unencrypted local sockets once a lesson, and print tracebacks
-    # on Ctrl-C.
+    # Quiet: ipykernel warns of unencrypted local sockets in each lesson, and of Ctrl-C at length.
     launcher = ["-m", "ipykernel_launcher", "--log-level=CRITICAL", "-f", "{connection_file}"]
-    spec = {
-        "argv": [sys.executable, *launcher],
-        "display_name": "Python 3 (ipykernel)",
-        "language": "python",
-        "metadata": {"debugger": True},
-    }
+    spec = {"argv": [sys.executable, *launcher], "language": "python"}
+    spec |= {"display_name": "Python 3 (ipykernel)", "metadata": {"debugger": True}}
     env = {**os.environ, "PYDEVD_DISABLE_FILE_VALIDATION": "1"}
     if "OMP_WAIT_POLICY" not in env:  # the user's own word on waiting
         env.setdefault("GOMP_SPINCOUNT", SPINS)
@@ -326,7 +311,7 @@ def find_lessons(folder: Path, only: list[str] | None = None) -> list[Path]:
     """All lessons in order, or those named by number (3, 03) or by name (03_label_cloning)."""
     lessons = sorted(folder.glob("[0-9][0-9]_*.ipynb"))
     if not lessons:
-        raise Stop(f"There are no lessons (NN_name.ipynb) in {folder}.", 2)
+        raise Stop(f"There are no lessons (NN_name.ipynb) in {folder}.")
     if only is None:
         return lessons
     chosen = set()
@@ -336,7 +321,7 @@ def find_lessons(folder: Path, only: list[str] | None = None) -> list[Path]:
         found = [p for p in lessons if p.stem == stem or int(p.stem[:2]) == number]
         if not found:
             stems = ", ".join(p.stem for p in lessons)
-            raise Stop(f"There is no lesson {name}. The lessons: {stems}.", 2)
+            raise Stop(f"There is no lesson {name}. The lessons: {stems}.")
         chosen.update(found)
     return sorted(chosen)
 
@@ -354,11 +339,11 @@ def read_parameters(lesson: Path) -> tuple[set[str], dict]:
         quick = notebook["metadata"].get("mlm_course", {}).get("quick", {})
     except (ValueError, KeyError, SyntaxError) as error:
         told = f"{lesson.name} cannot be read as a lesson: {type(error).__name__}: {error}"
-        raise Stop(told, 2) from None
+        raise Stop(told) from None
     stray = ", ".join(sorted(set(quick) - names))
     if stray:
         told = f"{lesson.name}: its metadata gives {stray} for --quick"
-        raise Stop(f"{told}, which its parameters cell does not set.", 2)
+        raise Stop(f"{told}, which its parameters cell does not set.")
     return names, quick
 
 
@@ -370,7 +355,7 @@ def parse_assignments(items: list[str]) -> dict:
     for item in items:
         name, equals, text = item.partition("=")
         if not (name.isidentifier() and equals):
-            raise Stop(f"-p takes NAME=VALUE, not {item!r}.", 2)
+            raise Stop(f"-p takes NAME=VALUE, not {item!r}.")
         try:
             value = ast.literal_eval(text)
         except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
@@ -385,21 +370,19 @@ def parse_assignments(items: list[str]) -> dict:
         if not arrives:
             told = f"-p {name}={ascii(text)[1:-1]} cannot be passed to a lesson unchanged"
             kinds = "finite numbers, text, True, False, None, and lists or {'text': ...} of these"
-            raise Stop(f"{told}; what can: {kinds}.", 2)
+            raise Stop(f"{told}; what can: {kinds}.")
         values[name] = value
     return values
 
 
 def plan(args) -> list[tuple[Path, dict]]:
-    """The lessons to run, each with the values for its parameters. What is asked wrongly ends
-    here."""
+    """The lessons to run, each with its parameters' values. What is asked wrongly ends here."""
     given = parse_assignments(args.p) | ({"DEVICE": args.device} if args.device else {})
     lessons = find_lessons(args.notebooks, args.only)
     if args.out == args.notebooks:
-        told = f"--out {args.out} is where the lessons themselves are"
-        raise Stop(f"{told}; choose another folder.", 2)
+        raise Stop(f"--out {args.out} is where the lessons themselves are; choose another folder.")
     if args.out.exists() and not args.out.is_dir():
-        raise Stop(f"--out {args.out} is a file; choose a folder.", 2)
+        raise Stop(f"--out {args.out} is a file; choose a folder.")
     planned, known = [], set()
     for lesson in lessons:
         names, quick = read_parameters(lesson)
@@ -409,7 +392,7 @@ def plan(args) -> list[tuple[Path, dict]]:
     unknown = ", ".join(sorted(set(given) - known))
     if unknown:
         known = ", ".join(sorted(known)) or "none"
-        raise Stop(f"No selected lesson has a parameter {unknown}. They have: {known}.", 2)
+        raise Stop(f"No selected lesson has a parameter {unknown}. They have: {known}.")
     return planned
 
 
@@ -421,7 +404,7 @@ def check_device(name: str) -> None:
     except (RuntimeError, AssertionError):
         there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
         present = ", ".join(["auto", "cpu", *(kind for kind in there if there[kind])])
-        raise Stop(f"There is no device {name} here. Devices: {present}.", 2) from None
+        raise Stop(f"There is no device {name} here. Devices: {present}.") from None
 
 
 def run(args) -> int:
@@ -479,19 +462,13 @@ def run_lesson(lesson: Path, values: dict, target: Path, plain: bool, limit: int
     except Exception as error:  # a kernel that died, a file that is no notebook: a failure, too
         message = f"{type(error).__name__}: {error}"
     cell, source = last_cell_started(target)
-    told = [f"    what ran of it is in {target}"]
-    if cell is None:  # never written, or cut short where the disk was full: there is none to read
-        with contextlib.suppress(OSError):
-            target.unlink(missing_ok=True)
-        told = []
-    return [
-        "",
-        f"FAILED {lesson.name}" + (f" cell {cell}" if cell else ""),
-        *(f"    | {line}" for line in source.splitlines()),
-        *(f"    {line}" for line in message.splitlines()),
-        *told,
-        "",
-    ]
+    where = f" cell {cell}" if cell else ""
+    told = [f"| {line}" for line in source.splitlines()] + message.splitlines()
+    if cell is None:
+        target.unlink(missing_ok=True)  # cut short, on a full disk
+    else:
+        told.append(f"what ran of it is in {target}")
+    return ["", f"FAILED {lesson.name}{where}", *(f"    {line}" for line in told), ""]
 
 
 def disk_trouble(error: OSError, folder: Path) -> str:
@@ -503,7 +480,7 @@ def disk_trouble(error: OSError, folder: Path) -> str:
 
 def last_cell_started(executed: Path) -> tuple[int | None, str]:
     """Number (among the lesson's code cells, from 1) and source of the last cell that papermill
-    began: 0 when it began none, None when there is no notebook that can be read."""
+    began: 0 if it began none, None if there is no whole notebook to read."""
     try:
         cells = json.loads(executed.read_text("utf-8"))["cells"]
     except (OSError, ValueError):
@@ -522,8 +499,8 @@ def last_cell_started(executed: Path) -> tuple[int | None, str]:
 
 
 def test(args) -> int:
-    """Check the sources' form, run the tests, then execute every lesson and compare its outputs
-    with the stored ones. Close with what failed, a line for each step, and the total."""
+    """Check the sources' form, run the tests, execute every lesson and compare its outputs with the
+    stored ones. Close with what failed, a line for each step, and the total."""
     # Each worker gets its share of the cores, or their threads would fight over them. Files stay
     # whole (loadfile) and are taken in their order, the long ones first: the last lessons train
     # models, and conftest.py puts the test files that hold slow tests before the others.
@@ -559,7 +536,7 @@ def test(args) -> int:
                 counts["failed"] = counts["failed"] or 1
             elif not cases:
                 counts["passed"] = 1  # ruff: one check
-            failed += failed_cells(cases) if name == "notebooks" else failed_tests(cases)
+            failed += failures(cases)
             rows.append(f"{name:<11}{in_counts(counts)} in {seconds:.0f} s")
             total += counts
     print("", *failed, *rows, in_counts(total), sep="\n")
@@ -571,8 +548,7 @@ def in_counts(counts: collections.Counter) -> str:
 
 
 def read_report(report: Path) -> list[tuple[str, str, str]]:
-    """(outcome, module, test) for each test in pytest's JUnit report; none if there is no whole
-    one."""
+    """(outcome, module, test) for each test in pytest's JUnit report, if there is a whole one."""
     cases = []
     with contextlib.suppress(OSError, ElementTree.ParseError):
         for case in ElementTree.parse(report).iter("testcase"):
@@ -583,27 +559,20 @@ def read_report(report: Path) -> list[tuple[str, str, str]]:
     return cases
 
 
-def failed_tests(cases: list[tuple[str, str, str]]) -> list[str]:
-    """A line for each test that failed, with the name to give to pytest."""
-    names = ["::".join(filter(None, case[1:])) for case in cases if case[0] == "failed"]
-    return [re.sub(r"^(\w+)\.(\w+)", r"FAILED \1/\2.py", name) for name in names]
-
-
-def failed_cells(cases: list[tuple[str, str, str]]) -> list[str]:
-    """A line for each notebook that failed, naming its first failing cell; numbers from 1, as `run`
-    gives them."""
-    cells = collections.defaultdict(list)
-    for outcome, module, name in cases:
-        if outcome == "failed":
-            lesson = module.removesuffix(".ipynb").split(".")[-1]
-            cells[lesson].append(int(re.sub(r"\D", "", name) or -1))
-    lines = []
-    for lesson, numbers in sorted(cells.items()):
-        first, more = min(numbers), len(numbers) - 1
+def failures(cases: list[tuple[str, str, str]]) -> list[str]:
+    """A line for each test that failed, with the name to give to pytest, and one for each notebook:
+    its first failing cell, counted from 1 as `run` does, and how many others failed."""
+    lines, cells = [], collections.defaultdict(list)
+    for _, module, name in (case for case in cases if case[0] == "failed"):
+        if module.endswith(".ipynb"):
+            cells[module.removesuffix(".ipynb").split(".")[-1]].append(int(name.split()[-1]))
+        else:
+            lines.append(re.sub(r"^(::)?(\w+)\.(\w+)", r"FAILED \2/\3.py", f"{module}::{name}"))
+    for lesson, (first, *others) in sorted((name, sorted(cells[name])) for name in cells):
         line = (
             f"FAILED {lesson}.ipynb cell {first + 1} (`Cell {first}` above: pytest counts from 0)"
         )
-        lines.append(line + (f", and {more} more of its cells" if more else ""))
+        lines.append(line + (f", and {len(others)} more of its cells" if others else ""))
     return lines
 
 
@@ -683,9 +652,9 @@ def main(argv: list[str]) -> int:
     action, modules, _ = COMMANDS[args.command]
     try:
         if action is None:
-            raise Stop(f"course.py {args.command}: not yet built.", 2)
+            raise Stop(f"course.py {args.command}: not yet built.")
         if args.build == "cuda" and not sys.platform.startswith("linux"):
-            raise Stop("--cuda is for Linux: PyPI has no CUDA build of torch for this system.", 2)
+            raise Stop("--cuda is for Linux: PyPI has no CUDA build of torch for this system.")
         if action is run:
             plan(args)  # a mistake is told before the minutes of a set-up
         if not args.here:
@@ -694,7 +663,7 @@ def main(argv: list[str]) -> int:
         if missing:
             told = f"{sys.executable} lacks {', '.join(missing)}: give it the course's packages"
             command = 'pip install -e ".[test]" -c constraints.txt'
-            raise Stop(f"{told} ({command}) or leave out --here.", 2)
+            raise Stop(f"{told} ({command}) or leave out --here.")
         return action(args)
     except Stop as stop:
         print(stop, file=sys.stderr)
