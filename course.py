@@ -143,7 +143,7 @@ def only_one_set_up():
         yield
 
 
-def pip(*arguments, advice: str = ""):
+def pip(*arguments, advice="If it speaks of connections or versions, check the network,"):
     """Run .venv's pip. A terminal shows its current line; a failure, its last and what to do."""
     command = [PYTHON, "-m", "pip", "--no-input", "--disable-pip-version-check", *arguments]
     pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
@@ -164,10 +164,7 @@ def pip(*arguments, advice: str = ""):
         return
     if any("No space left" in line for line in tail):
         advice = "The disk is full: make room (3 GB with the CPU build of torch, 10 GB with CUDA),"
-    advice = advice or (
-        "pip failed. If it speaks of connections or missing versions, check the network,"
-    )
-    raise Stop("\n".join([*tail, f"{advice} {AGAIN}"]), 1)
+    raise Stop("\n".join([*tail, f"pip failed. {advice} {AGAIN}"]), 1)
 
 
 def torch_arguments(pin: str, build: str | None) -> list[str]:
@@ -224,21 +221,18 @@ def set_up(build: str | None) -> None:
     kept = torch_to_keep(base, build)
     if kept:
         print(f"  keeping torch {kept} of {base}")
-        ends = ("site-packages", "dist-packages")
-        folders = ask(base, f"import sys; print(*[p for p in sys.path if p.endswith({ends})])")
+        folders = ask(base, "import sys; print(*sys.path, sep='\\n')").splitlines(keepends=True)
+        packages = [folder for folder in folders if folder.rstrip().endswith("-packages")]
         site_packages = next(VENV.glob("[Ll]ib/**/site-packages"))
-        (site_packages / "starting_interpreter.pth").write_text(folders)
+        (site_packages / "starting_interpreter.pth").write_text("".join(packages))
     else:
         arguments = torch_arguments(re.search(r"^torch==\S+", constraints, re.M)[0], build)
         print(f"  installing {arguments[0]}")
-        advice = "torch could not be installed. Check the network"
-        if arguments[1:]:
-            advice += f" ({CPU_INDEX}), or add --cuda to accept the CUDA build ({CUDA_SIZE})"
-        pip("install", *arguments, advice=f"{advice},")
+        more = f" ({CPU_INDEX}), or add --cuda to accept the CUDA build ({CUDA_SIZE})"
+        pip("install", *arguments, advice=f"Check the network{more if arguments[1:] else ''},")
     version, found = importable_torch(PYTHON) or (None, None)
     if not version:
-        told = f"torch is installed in {VENV} but cannot be imported"
-        raise Stop(f"{told}: try another version of Python.", 1)
+        raise Stop(f"torch in {VENV} cannot be imported: try another version of Python.", 1)
     # The rest is held to the torch that is there, lest pip exchange one build for another.
     held = VENV / "constraints.txt"
     held.write_text(re.sub(r"^torch==\S+", f"torch=={version}", constraints, flags=re.M), "utf-8")
@@ -464,10 +458,10 @@ def run_lesson(lesson: Path, values: dict, target: Path, plain: bool, limit: int
     cell, source = last_cell_started(target)
     where = f" cell {cell}" if cell else ""
     told = [f"| {line}" for line in source.splitlines()] + message.splitlines()
-    if cell is None:
-        target.unlink(missing_ok=True)  # cut short, on a full disk
-    else:
+    if cell is not None:
         told.append(f"what ran of it is in {target}")
+    elif target.is_file():
+        target.unlink()  # cut short, on a full disk
     return ["", f"FAILED {lesson.name}{where}", *(f"    {line}" for line in told), ""]
 
 
@@ -504,8 +498,9 @@ def test(args) -> int:
     # Each worker gets its share of the cores, or their threads would fight over them. Files stay
     # whole (loadfile) and are taken in their order, the long ones first: the last lessons train
     # models, and conftest.py puts the test files that hold slow tests before the others.
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    workers = min(cores or 1, 4)
+    affinity = getattr(os, "sched_getaffinity", None)  # absent from macOS and Windows
+    cores = len(affinity(0)) if affinity else os.cpu_count() or 1
+    workers = min(cores, 4)
     ruff = [sys.executable, "-m", "ruff"]
     pytest = [sys.executable, "-m", "pytest", "-n", workers, "--dist", "loadfile"]
     pytest += ["--no-loadscope-reorder", f"--color={'yes' if sys.stdout.isatty() else 'no'}"]
@@ -520,7 +515,7 @@ def test(args) -> int:
         steps["notebooks"] = [*pytest, *nbval, *reversed(find_lessons(args.notebooks))]
     failed, rows, total = [], [], collections.Counter()
     with child_environment() as env:
-        env.setdefault("OMP_NUM_THREADS", str(max(1, cores // workers)))
+        env.setdefault("OMP_NUM_THREADS", str(cores // workers))
         for name, command in steps.items():
             print(f"\n== {name}")
             report = ROOT / "build" / f"test-{name}.xml"
@@ -567,12 +562,12 @@ def failures(cases: list[tuple[str, str, str]]) -> list[str]:
         if module.endswith(".ipynb"):
             cells[module.removesuffix(".ipynb").split(".")[-1]].append(int(name.split()[-1]))
         else:
-            lines.append(re.sub(r"^(::)?(\w+)\.(\w+)", r"FAILED \2/\3.py", f"{module}::{name}"))
+            where = f"{module.replace('.', '/')}.py::" if module else ""  # none: it was not read
+            lines.append(f"FAILED {where}{name}")
     for lesson, (first, *others) in sorted((name, sorted(cells[name])) for name in cells):
-        line = (
-            f"FAILED {lesson}.ipynb cell {first + 1} (`Cell {first}` above: pytest counts from 0)"
-        )
-        lines.append(line + (f", and {len(others)} more of its cells" if others else ""))
+        more = f", and {len(others)} more of its cells" if others else ""
+        above = f"`Cell {first}` above: pytest counts from 0"
+        lines.append(f"FAILED {lesson}.ipynb cell {first + 1} ({above}){more}")
     return lines
 
 
