@@ -6,7 +6,7 @@ import torch
 
 @pytest.fixture(scope="module")
 def one_thread():
-    """For models so small that a second thread only waits, and far more so while other programs run."""
+    """For models so small that a second thread only waits, all the more beside other programs."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
