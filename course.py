@@ -3,15 +3,18 @@
 
     python3 course.py run  [--only 03 08] [--quick] [--device auto] [-p NAME=VALUE ...] [--out DIR]
     python3 course.py test [--quick]
-    python3 course.py lab
+    python3 course.py lab  [-- OPTIONS OF JUPYTERLAB]
 
-Every command first sees to `.venv` (made when absent, renewed when pyproject.toml or constraints.txt has changed)
-and goes on inside it. `--here` uses the interpreter at hand instead: conda, Colab, a prepared GPU machine.
+Every command first sees to `.venv` (made when absent, renewed when pyproject.toml or
+constraints.txt has changed) and goes on inside it. `--here` uses the interpreter at hand instead:
+conda, Colab, a prepared GPU machine.
 
-torch: a torch that the starting interpreter can already import is kept. Otherwise `--cpu` asks for the CPU build and
-`--cuda` for the CUDA build; without either, Linux gets the CUDA build only where there is an NVIDIA driver.
+torch: a torch that the starting interpreter can already import is kept. Otherwise `--cpu` asks for
+the CPU build and `--cuda` for the CUDA build; without either, Linux gets the CUDA build only where
+there is an NVIDIA driver.
 
-Exit status: 0 when all went well, 1 when something failed, 2 for a request that cannot be met, 130 after Ctrl-C.
+Exit status: 0 when all went well, 1 when something failed, 2 for a request that cannot be met, 130
+after Ctrl-C.
 """
 
 import sys
@@ -23,6 +26,7 @@ import argparse
 import ast
 import collections
 import contextlib
+import errno
 import hashlib
 import importlib.util
 import json
@@ -40,33 +44,38 @@ VENV = ROOT / ".venv"
 INSIDE = Path(sys.prefix).resolve() == VENV
 OLD_VENV = ROOT / ".venv.old"
 PYTHON = VENV / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
-STAMP = (
-    VENV / "course.json"
-)  # emptied first and written last, so that an interrupted set-up is known by it
+# Emptied first and written last, so that an interrupted set-up is known by it.
+STAMP = VENV / "course.json"
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 CPU_SIZE, CUDA_SIZE = "about 200 MB", "about 2.7 GB"  # of torch 2.13 and what it needs, on Linux
 AGAIN = "then give the same command again."
+# How long one of torch's threads spins for another before it sleeps, in rounds of libgomp, the
+# OpenMP of torch's Linux wheels. Its own 300,000 are 3 to 15 ms, at every wait: beside a busy
+# program they go by while the other thread has no core, and a step takes ten times as long. None
+# (OMP_WAIT_POLICY=PASSIVE) wakes the thread for each operation, a third slower alone. 1,000 rounds,
+# some 50 µs, outlast the gaps between the operations of a small model, and little more.
+SPINS = "1000"
 
 
 class Stop(Exception):
-    """An anticipated end: a sentence for the user and an exit status."""
+    """An anticipated end: a sentence for the user, and the exit status."""
 
-    def __init__(self, message: str, status: int):
-        super().__init__(message)
+    def __init__(self, sentence: str, status: int = 2):
+        super().__init__(sentence)
         self.status = status
 
 
-# ---- the environment --------------------------------------------------------------------------------------------
+# ---- the environment -----------------------------------------------------------------------------
 
 
 def fingerprint() -> str:
-    """What an environment depends on. The folder counts too: the editable install holds its path."""
+    """What an environment depends on. The folder counts too: the editable install holds it."""
     files = [(ROOT / name).read_bytes() for name in ("pyproject.toml", "constraints.txt")]
     return hashlib.sha256(b"\0".join([*files, bytes(ROOT)])).hexdigest()
 
 
 def read_stamp() -> dict | None:
-    """None: no set-up was ever begun in .venv. Without "inputs": one was begun and not finished."""
+    """None: no set-up was ever begun in .venv. Without "inputs": one was begun, not finished."""
     try:
         return json.loads(STAMP.read_text("utf-8"))
     except ValueError:
@@ -75,49 +84,44 @@ def read_stamp() -> dict | None:
         return None
 
 
-def starts(python: Path) -> bool:
-    """False also for a link to a Python that has since been removed."""
+def ask(python: str | Path, code: str) -> str | None:
+    """What `python` prints for this code: None if that fails, or `python` is a dangling link."""
     with contextlib.suppress(OSError):
-        return subprocess.run([python, "-c", ""], capture_output=True).returncode == 0
-    return False
+        answer = subprocess.run([python, "-c", code], capture_output=True, text=True, cwd=ROOT)
+        return answer.stdout if answer.returncode == 0 else None
 
 
 def is_ready(build: str | None) -> bool:
     stamp = read_stamp() or {}
-    return (
-        stamp.get("inputs") == fingerprint()
-        and build in (None, stamp["asked"], stamp["build"])
-        and starts(PYTHON)
-    )
+    if stamp.get("inputs") != fingerprint() or build not in (None, stamp["asked"], stamp["build"]):
+        return False
+    return ask(PYTHON, "") is not None
 
 
-def importable_torch(python) -> tuple[str, str] | None:
+def importable_torch(python: str | Path) -> tuple[str, str] | None:
     """(version, "cpu" or "cuda" or "rocm") of the torch that `python` can import, if it can."""
-    # The version that pip knows it by: PyPI's CUDA wheel is 2.13.0 to pip and calls itself 2.13.0+cu130.
-    code = (
-        "import torch as t; from importlib.metadata import version; "
-        "print(version('torch'), 'cuda' if t.version.cuda else 'rocm' if t.version.hip else 'cpu')"
+    # The version that pip knows it by: PyPI's CUDA wheel is 2.13.0 to pip, to itself 2.13.0+cu130.
+    answer = ask(
+        python,
+        "import torch as t; from importlib.metadata import version; print(version('torch'), "
+        "'cuda' if t.version.cuda else 'rocm' if t.version.hip else 'cpu')",
     )
-    with contextlib.suppress(OSError):
-        answer = subprocess.run([python, "-c", code], capture_output=True, text=True, cwd=ROOT)
-        return tuple(answer.stdout.split()[-2:]) if answer.returncode == 0 else None
+    return tuple(answer.split()[-2:]) if answer else None
 
 
 def torch_to_keep(python: str, build: str | None) -> str | None:
-    """The version of the starting interpreter's torch, if it is recent enough and not of a build ruled out."""
-
-    def number(version: str) -> list[int]:
-        return [int(part) for part in version.split(".")[:2]]
-
+    """The version of `python`'s torch, if it is recent enough and not of a build ruled out."""
     version, found = importable_torch(python) or ("0.0", None)
     minimum = re.search(r'"torch>=([\d.]+)', (ROOT / "pyproject.toml").read_text("utf-8"))[1]
-    return version if number(version) >= number(minimum) and build in (None, found) else None
+    has, needs = ([int(part) for part in text.split(".")[:2]] for text in (version, minimum))
+    return version if has >= needs and build in (None, found) else None
 
 
 @contextlib.contextmanager
 def only_one_set_up():
-    """Hold .venv.lock. The system frees it with the last process that holds it, so it is never stale; on POSIX pip
-    inherits it, so that when this process alone is killed nobody builds beside the pip it leaves behind."""
+    """Hold .venv.lock. The system frees it with the last process that holds it, so it is never
+    stale; on POSIX pip inherits it, so that when this process alone is killed nobody builds beside
+    the pip it leaves behind."""
     with open(ROOT / ".venv.lock", "a+") as file:
         for attempt in range(10**6):
             try:
@@ -139,23 +143,13 @@ def only_one_set_up():
         yield
 
 
-def pip(
-    *arguments,
-    advice: str = "pip failed. If it speaks of connections or missing versions, check the network,",
-):
-    """Run .venv's pip. On a terminal its current line is shown; when it fails, its last lines and what to do."""
+def pip(*arguments, advice="If it speaks of connections or versions, check the network,"):
+    """Run .venv's pip. A terminal shows its current line; a failure, its last and what to do."""
     command = [PYTHON, "-m", "pip", "--no-input", "--disable-pip-version-check", *arguments]
+    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    text = {"encoding": "utf-8", "errors": "replace"}
     tail = collections.deque(maxlen=15)
-    with subprocess.Popen(
-        command,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        stdin=subprocess.DEVNULL,
-        encoding="utf-8",
-        errors="replace",
-        cwd=ROOT,
-        close_fds=False,
-    ) as process:
+    with subprocess.Popen(command, cwd=ROOT, close_fds=False, **pipes, **text) as process:
         try:
             for line in process.stdout:
                 tail.append("    " + line.rstrip())
@@ -166,16 +160,15 @@ def pip(
             raise
     if sys.stdout.isatty():
         print(" " * 78, end="\r")
-    if process.returncode:
-        if any("No space left" in line for line in tail):
-            advice = (
-                "The disk is full: make room (3 GB with the CPU build of torch, 10 GB with CUDA),"
-            )
-        raise Stop("\n".join([*tail, f"{advice} {AGAIN}"]), 1)
+    if process.returncode == 0:
+        return
+    if any("No space left" in line for line in tail):
+        advice = "The disk is full: make room (3 GB with the CPU build of torch, 10 GB with CUDA),"
+    raise Stop("\n".join([*tail, f"pip failed. {advice} {AGAIN}"]), 1)
 
 
 def torch_arguments(pin: str, build: str | None) -> list[str]:
-    """What to give pip to get torch, after asking what the user's own configuration of pip would bring."""
+    """What to give pip to get torch, after asking what the user's configuration would bring."""
     if not sys.platform.startswith("linux"):
         return [pin]  # PyPI's wheels for macOS and Windows are CPU (and MPS) builds
     report = VENV / "torch.json"
@@ -183,24 +176,18 @@ def torch_arguments(pin: str, build: str | None) -> list[str]:
     names = [item["metadata"]["name"] for item in json.loads(report.read_text("utf-8"))["install"]]
     if not any(name.startswith(("nvidia-", "cuda-")) for name in names):
         return [pin]
-    if (
-        build == "cuda"
-        or build is None
-        and (shutil.which("nvidia-smi") or Path("/proc/driver/nvidia").exists())
-    ):
-        print(
-            f"  the CUDA build of torch is {CUDA_SIZE} to download; --cpu asks for the CPU build, {CPU_SIZE}"
-        )
+    driver = shutil.which("nvidia-smi") or Path("/proc/driver/nvidia").exists()
+    if build == "cuda" or build is None and driver:
+        print(f"  the CUDA build of torch is {CUDA_SIZE} to download; --cpu: {CPU_SIZE}")
         return [pin]
-    # The local version +cpu, spelt out: with the index out of reach pip then fails and does not fall back on CUDA.
+    # +cpu, spelt out: with the index out of reach pip then fails, and does not fall back on CUDA.
     return [f"{pin}+cpu", "--extra-index-url", CPU_INDEX, "--retries", "2"]
 
 
 def make_venv(base: str) -> None:
     print(f"Setting up {VENV} (once; a few minutes)")
-    if (
-        VENV.exists()
-    ):  # out of the way in one step: a half-removed environment could pass for a good one
+    if VENV.exists():
+        # Out of the way in one step: a half-removed environment could pass for a good one.
         shutil.rmtree(OLD_VENV, ignore_errors=True)
         VENV.rename(OLD_VENV)
     VENV.mkdir()
@@ -208,62 +195,44 @@ def make_venv(base: str) -> None:
     made = subprocess.run([base, "-m", "venv", VENV], capture_output=True, text=True)
     shutil.rmtree(OLD_VENV, ignore_errors=True)
     if made.returncode:
-        raise Stop(
-            f"{made.stdout}{made.stderr}\n{base} could not make {VENV}. On Debian and Ubuntu install "
-            f"python3-venv; else look at the disk's space; {AGAIN}",
-            1,
-        )
+        advice = "On Debian and Ubuntu install python3-venv; else look at the disk's space;"
+        told = f"{made.stdout}{made.stderr}\n{base} could not make {VENV}."
+        raise Stop(f"{told} {advice} {AGAIN}", 1)
 
 
 def set_up(build: str | None) -> None:
-    """Make or renew .venv. Whatever interrupts this leaves the stamp empty, and the next call begins afresh."""
+    """Make or renew .venv. An interruption leaves the stamp empty: the next call begins afresh."""
     base = sys._base_executable if INSIDE else sys.executable
     stamp = read_stamp()
     build = build or (stamp or {}).get("asked")
-    if stamp is None and starts(PYTHON):
-        print(
-            f"Adding the course to {VENV}, which was made by hand"
-        )  # so it is filled, never removed
+    if stamp is None and ask(PYTHON, "") is not None:
+        print(f"Adding the course to {VENV}, which was made by hand")  # and is never removed
         base = str(PYTHON)
         subprocess.run([base, "-m", "ensurepip"], capture_output=True)  # some tools leave pip out
-    elif stamp and stamp["asked"] == build and starts(PYTHON):
+    elif stamp and stamp["asked"] == build and ask(PYTHON, "") is not None:
         print(f"Renewing {VENV}: what it is made from has changed")
         base = stamp["base"]
         STAMP.write_text("{}")
     else:
         make_venv(base)
 
-    pip("install", "pip>=23.3")  # before 23.3 a --dry-run downloads the wheels that it only reports
+    pip("install", "pip>=23.3")  # before 23.3 a --dry-run downloads the wheels it only reports
     constraints = (ROOT / "constraints.txt").read_text("utf-8")
     kept = torch_to_keep(base, build)
     if kept:
         print(f"  keeping torch {kept} of {base}")
-        code = "import sys; print(*[p for p in sys.path if p.endswith(('site-packages', 'dist-packages'))], sep='\\n')"
-        folders = subprocess.run(
-            [base, "-c", code], capture_output=True, text=True, check=True
-        ).stdout
-        (next(VENV.glob("[Ll]ib/**/site-packages")) / "starting_interpreter.pth").write_text(
-            folders
-        )
+        folders = ask(base, "import sys; print(*sys.path, sep='\\n')").splitlines(keepends=True)
+        packages = [folder for folder in folders if folder.rstrip().endswith("-packages")]
+        site_packages = next(VENV.glob("[Ll]ib/**/site-packages"))
+        (site_packages / "starting_interpreter.pth").write_text("".join(packages))
     else:
         arguments = torch_arguments(re.search(r"^torch==\S+", constraints, re.M)[0], build)
         print(f"  installing {arguments[0]}")
-        pip(
-            "install",
-            *arguments,
-            advice="torch could not be installed. Check the network"
-            + (
-                f" ({CPU_INDEX}), or add --cuda to accept the CUDA build ({CUDA_SIZE}),"
-                if arguments[1:]
-                else ","
-            ),
-        )
+        more = f" ({CPU_INDEX}), or add --cuda to accept the CUDA build ({CUDA_SIZE})"
+        pip("install", *arguments, advice=f"Check the network{more if arguments[1:] else ''},")
     version, found = importable_torch(PYTHON) or (None, None)
     if not version:
-        raise Stop(
-            f"torch is installed in {VENV} but cannot be imported: try another version of Python.",
-            1,
-        )
+        raise Stop(f"torch in {VENV} cannot be imported: try another version of Python.", 1)
     # The rest is held to the torch that is there, lest pip exchange one build for another.
     held = VENV / "constraints.txt"
     held.write_text(re.sub(r"^torch==\S+", f"torch=={version}", constraints, flags=re.M), "utf-8")
@@ -271,9 +240,8 @@ def set_up(build: str | None) -> None:
     pip("install", "-e", ".[test]", "-c", held)
 
     draft = STAMP.with_suffix(".draft")
-    draft.write_text(
-        json.dumps({"inputs": fingerprint(), "asked": build, "build": found, "base": base})
-    )
+    stamp = {"inputs": fingerprint(), "asked": build, "build": found, "base": base}
+    draft.write_text(json.dumps(stamp))
     os.replace(draft, STAMP)
     name = {"cpu": "CPU", "cuda": "CUDA", "rocm": "ROCm"}[found]
     print(f"torch {version.split('+')[0]} ({name} build{', kept' if kept else ''}) in {VENV.name}")
@@ -287,7 +255,8 @@ def enter_environment(build: str | None, argv: list[str]) -> None:
                 set_up(build)
     if INSIDE:
         return
-    command = [str(PYTHON), str(ROOT / "course.py"), *argv, "--here"]
+    # First, since what follows a `--` among the arguments is not ours.
+    command = [str(PYTHON), str(ROOT / "course.py"), "--here", *argv]
     if os.name == "nt":
         sys.exit(call(command, None))
     sys.stdout.flush()
@@ -295,7 +264,7 @@ def enter_environment(build: str | None, argv: list[str]) -> None:
 
 
 def call(command: list, env: dict | None) -> int:
-    """Run to the end and return the exit status. Ctrl-C reaches the child as well: it decides, we wait for it."""
+    """Run and return the exit status. Ctrl-C reaches the child, too: it decides, we wait for it."""
     process = subprocess.Popen([str(part) for part in command], cwd=ROOT, env=env)
     interrupted = False
     while process.poll() is None:
@@ -310,144 +279,126 @@ def call(command: list, env: dict | None) -> int:
 
 @contextlib.contextmanager
 def child_environment():
-    """Variables that let notebooks find mlm_lib uninstalled and make the kernel `python3` this very Python:
-    the user's folder may hold a kernelspec of that name, but JUPYTER_PATH comes first."""
+    """Variables that let notebooks find mlm_lib uninstalled, keep torch's threads from spinning,
+    and make the kernel `python3` this very Python: the user's folder may hold a kernelspec of that
+    name, but JUPYTER_PATH comes first."""
+    # Quiet: ipykernel warns of unencrypted local sockets in each lesson, and of Ctrl-C at length.
+    launcher = ["-m", "ipykernel_launcher", "--log-level=CRITICAL", "-f", "{connection_file}"]
+    spec = {"argv": [sys.executable, *launcher], "language": "python"}
+    spec |= {"display_name": "Python 3 (ipykernel)", "metadata": {"debugger": True}}
+    env = {**os.environ, "PYDEVD_DISABLE_FILE_VALIDATION": "1"}
+    if "OMP_WAIT_POLICY" not in env:  # the user's own word on waiting
+        env.setdefault("GOMP_SPINCOUNT", SPINS)
     with tempfile.TemporaryDirectory() as folder:
         kernel = Path(folder, "kernels", "python3")
         kernel.mkdir(parents=True)
-        (kernel / "kernel.json").write_text(
-            json.dumps(
-                {
-                    # Quiet: newer ipykernels warn of unencrypted local sockets once a lesson, and print tracebacks on Ctrl-C.
-                    "argv": [
-                        sys.executable,
-                        "-m",
-                        "ipykernel_launcher",
-                        "--log-level=CRITICAL",
-                        "-f",
-                        "{connection_file}",
-                    ],
-                    "display_name": "Python 3 (ipykernel)",
-                    "language": "python",
-                    "metadata": {"debugger": True},
-                }
-            )
-        )
-        first = {
-            name: os.pathsep.join([value, *filter(None, [os.environ.get(name)])])
-            for name, value in {"JUPYTER_PATH": folder, "PYTHONPATH": str(ROOT)}.items()
-        }
-        yield {**os.environ, **first, "PYDEVD_DISABLE_FILE_VALIDATION": "1"}
+        (kernel / "kernel.json").write_text(json.dumps(spec))
+        for name, first in {"JUPYTER_PATH": folder, "PYTHONPATH": str(ROOT)}.items():
+            env[name] = os.pathsep.join(filter(None, [first, os.environ.get(name)]))
+        yield env
 
 
-# ---- the lessons ------------------------------------------------------------------------------------------------
+# ---- the lessons ---------------------------------------------------------------------------------
 
 
 def find_lessons(folder: Path, only: list[str] | None = None) -> list[Path]:
     """All lessons in order, or those named by number (3, 03) or by name (03_label_cloning)."""
     lessons = sorted(folder.glob("[0-9][0-9]_*.ipynb"))
     if not lessons:
-        raise Stop(f"There are no lessons (NN_name.ipynb) in {folder}.", 2)
+        raise Stop(f"There are no lessons (NN_name.ipynb) in {folder}.")
+    if only is None:
+        return lessons
     chosen = set()
-    for name in only or []:
+    for name in only:
         stem = name.removesuffix(".ipynb")
-        found = [
-            p
-            for p in lessons
-            if p.stem == stem or stem.isdecimal() and int(p.stem[:2]) == int(stem)
-        ]
+        number = int(stem) if stem.isdecimal() else None
+        found = [p for p in lessons if p.stem == stem or int(p.stem[:2]) == number]
         if not found:
-            raise Stop(
-                f"There is no lesson {name}. The lessons: {', '.join(p.stem for p in lessons)}.", 2
-            )
+            stems = ", ".join(p.stem for p in lessons)
+            raise Stop(f"There is no lesson {name}. The lessons: {stems}.")
         chosen.update(found)
-    return [p for p in lessons if only is None or p in chosen]
+    return sorted(chosen)
 
 
 def read_parameters(lesson: Path) -> tuple[set[str], dict]:
-    """The names set in the cell tagged `parameters`, and the metadata's smaller sizes for --quick."""
+    """The names set in the cell tagged `parameters`, and the metadata's sizes for --quick."""
+    names = set()
     try:
         notebook = json.loads(lesson.read_text("utf-8"))
-        cells = [
-            cell for cell in notebook["cells"] if "parameters" in cell["metadata"].get("tags", [])
-        ]
-        body = [node for cell in cells for node in ast.parse("".join(cell["source"])).body]
+        for cell in notebook["cells"]:
+            if "parameters" in cell["metadata"].get("tags", []):
+                for node in ast.parse("".join(cell["source"])).body:
+                    targets = getattr(node, "targets", [getattr(node, "target", None)])
+                    names |= {target.id for target in targets if isinstance(target, ast.Name)}
         quick = notebook["metadata"].get("mlm_course", {}).get("quick", {})
     except (ValueError, KeyError, SyntaxError) as error:
-        raise Stop(
-            f"{lesson.name} cannot be read as a lesson: {type(error).__name__}: {error}", 2
-        ) from None
-    targets = [
-        t for node in body for t in getattr(node, "targets", [getattr(node, "target", None)])
-    ]
-    names = {target.id for target in targets if isinstance(target, ast.Name)}
+        told = f"{lesson.name} cannot be read as a lesson: {type(error).__name__}: {error}"
+        raise Stop(told) from None
     stray = ", ".join(sorted(set(quick) - names))
     if stray:
-        raise Stop(
-            f"{lesson.name}: its metadata gives {stray} for --quick, which its parameters cell does not set.",
-            2,
-        )
+        told = f"{lesson.name}: its metadata gives {stray} for --quick"
+        raise Stop(f"{told}, which its parameters cell does not set.")
     return names, quick
 
 
 def parse_assignments(items: list[str]) -> dict:
-    """NAME=VALUE; the value is a Python literal where it reads as one, else a string."""
+    """NAME=VALUE; the value is a Python literal where it reads as one, else a string. Refused is
+    what would reach the lesson as something else, or not at all: papermill writes the values into a
+    cell and, as JSON, into the notebook, and turns a dictionary's keys and tuples into strings."""
     values = {}
     for item in items:
         name, equals, text = item.partition("=")
         if not (name.isidentifier() and equals):
-            raise Stop(f"-p takes NAME=VALUE, not {item!r}.", 2)
+            raise Stop(f"-p takes NAME=VALUE, not {item!r}.")
         try:
             value = ast.literal_eval(text)
-        except (ValueError, SyntaxError):
+        except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
             value = text
-        values[name] = (
-            list(value) if isinstance(value, tuple) else value
-        )  # papermill writes a tuple as a string
+        if isinstance(value, tuple):
+            value = list(value)
+        try:
+            encoded = json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
+            arrives = json.loads(encoded) == value
+        except (TypeError, ValueError, RecursionError):
+            arrives = False
+        if not arrives:
+            told = f"-p {name}={ascii(text)[1:-1]} cannot be passed to a lesson unchanged"
+            kinds = "finite numbers, text, True, False, None, and lists or {'text': ...} of these"
+            raise Stop(f"{told}; what can: {kinds}.")
+        values[name] = value
     return values
 
 
 def plan(args) -> list[tuple[Path, dict]]:
-    """The lessons to run, each with the values for its parameters. What is asked wrongly ends here."""
+    """The lessons to run, each with its parameters' values. What is asked wrongly ends here."""
     given = parse_assignments(args.p) | ({"DEVICE": args.device} if args.device else {})
-    declared = [
-        (lesson, *read_parameters(lesson)) for lesson in find_lessons(args.notebooks, args.only)
-    ]
+    lessons = find_lessons(args.notebooks, args.only)
     if args.out == args.notebooks:
-        raise Stop(
-            f"--out {args.out} is where the lessons themselves are; choose another folder.", 2
-        )
+        raise Stop(f"--out {args.out} is where the lessons themselves are; choose another folder.")
     if args.out.exists() and not args.out.is_dir():
-        raise Stop(f"--out {args.out} is a file; choose a folder.", 2)
-    known = set().union(*(names for _, names, _ in declared))
-    unknown = sorted(set(given) - known)
+        raise Stop(f"--out {args.out} is a file; choose a folder.")
+    planned, known = [], set()
+    for lesson in lessons:
+        names, quick = read_parameters(lesson)
+        known |= names
+        values = {name: value for name, value in given.items() if name in names}
+        planned.append((lesson, (quick if args.quick else {}) | values))
+    unknown = ", ".join(sorted(set(given) - known))
     if unknown:
-        raise Stop(
-            f"No selected lesson has a parameter {', '.join(unknown)}. "
-            f"They have: {', '.join(sorted(known)) or 'none'}.",
-            2,
-        )
-    return [
-        (
-            lesson,
-            (quick if args.quick else {}) | {name: given[name] for name in given if name in names},
-        )
-        for lesson, names, quick in declared
-    ]
+        known = ", ".join(sorted(known)) or "none"
+        raise Stop(f"No selected lesson has a parameter {unknown}. They have: {known}.")
+    return planned
 
 
 def check_device(name: str) -> None:
     import torch
 
-    present = (
-        ["cpu"] + ["cuda"] * torch.cuda.is_available() + ["mps"] * torch.backends.mps.is_available()
-    )
     try:
         torch.empty(1, device=name)  # tells also whether there is a cuda:3
     except (RuntimeError, AssertionError):
-        raise Stop(
-            f"There is no device {name} here. Devices: auto, {', '.join(present)}.", 2
-        ) from None
+        there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+        present = ", ".join(["auto", "cpu", *(kind for kind in there if there[kind])])
+        raise Stop(f"There is no device {name} here. Devices: {present}.") from None
 
 
 def run(args) -> int:
@@ -459,43 +410,36 @@ def run(args) -> int:
 
     args.out.mkdir(parents=True, exist_ok=True)
     rows, failures = [], 0
-    with (
-        child_environment() as env,
-        tqdm(lessons, unit="lesson", disable=None) as bar,
-    ):  # None: on terminals only
+    # disable=None: a bar on terminals; elsewhere a line as each lesson starts.
+    with child_environment() as env, tqdm(lessons, unit="lesson", disable=None) as bar:
         os.environ.update(env)
         for lesson, values in bar:
             bar.set_description(lesson.stem)
+            if bar.disable:
+                print(f"{lesson.stem} ({len(rows) + 1} of {len(lessons)})")
             started = time.perf_counter()
-            failure = run_lesson(lesson, values, args.out / lesson.name, bar.disable)
+            failure = run_lesson(lesson, values, args.out / lesson.name, bar.disable, args.limit)
+            seconds = time.perf_counter() - started
             failures += bool(failure)
-            rows.append(
-                f"{lesson.stem:<36}{time.perf_counter() - started:>9.1f}  {'FAILED' if failure else 'ok'}"
-            )
+            rows.append(f"{lesson.stem:<36}{seconds:>9.1f}  {'FAILED' if failure else 'ok'}")
             with tqdm.external_write_mode():
                 print(*failure, rows[-1], sep="\n")
     print("", f"{'lesson':<36}{'seconds':>9}  result", *rows, "", sep="\n")
-    print(
-        f"{len(rows) - failures} of {len(rows)} lessons ran to their end. Executed notebooks: {args.out}"
-    )
+    whole = f"{len(rows) - failures} of {len(rows)} lessons ran to their end"
+    print(f"{whole}. Executed notebooks: {args.out}")
     return 1 if failures else 0
 
 
-def run_lesson(lesson: Path, values: dict, target: Path, plain: bool) -> list[str]:
+def run_lesson(lesson: Path, values: dict, target: Path, plain: bool, limit: int) -> list[str]:
     """Execute one notebook. The lines that tell of its failure: none when it ran to its end."""
     import papermill
 
-    target.unlink(missing_ok=True)  # a failure must not be read off the notebook of an earlier run
+    how = {"kernel_name": "python3", "language": "python", "cwd": lesson.parent}
     bar = False if plain else {"desc": "  cells", "position": 1, "leave": False}
     try:
+        target.unlink(missing_ok=True)  # lest a failure be read off an earlier run's notebook
         papermill.execute_notebook(
-            lesson,
-            target,
-            values,
-            kernel_name="python3",
-            language="python",
-            cwd=lesson.parent,
-            progress_bar=bar,
+            lesson, target, values, progress_bar=bar, execution_timeout=limit, **how
         )
         return []
     except KeyboardInterrupt:
@@ -503,116 +447,147 @@ def run_lesson(lesson: Path, values: dict, target: Path, plain: bool) -> list[st
         raise
     except papermill.PapermillExecutionError as error:
         trace = re.sub(r"\x1b\[[0-9;]*m", "", "\n".join(error.traceback)).splitlines()
-        message = "\n".join(
-            [
-                *[line for line in trace if re.match(r"-+> *\d+", line)][-1:],
-                f"{error.ename}: {error.evalue}",
-            ]
-        )
-    except (
-        Exception
-    ) as error:  # a kernel that died, a file that is no notebook: a failure like any other
+        lines = [line for line in trace if re.match(r"-+> *\d+", line)][-1:]
+        message = "\n".join([*lines, f"{error.ename}: {error.evalue}"])
+    except TimeoutError:
+        message = f"This cell ran longer than {limit} seconds; --cell-timeout SECONDS allows more."
+    except OSError as error:
+        message = disk_trouble(error, target.parent)
+    except Exception as error:  # a kernel that died, a file that is no notebook: a failure, too
         message = f"{type(error).__name__}: {error}"
-    number, source = last_cell_started(target)
-    return [
-        "",
-        f"FAILED {lesson.name} cell {number}",
-        *(f"    | {line}" for line in source.splitlines()),
-        *(f"    {line}" for line in message.splitlines()),
-        f"    what ran of it is in {target}",
-        "",
-    ]
+    cell, source = last_cell_started(target)
+    where = f" cell {cell}" if cell else ""
+    told = [f"| {line}" for line in source.splitlines()] + message.splitlines()
+    if cell is not None:
+        told.append(f"what ran of it is in {target}")
+    elif target.is_file():
+        target.unlink()  # cut short, on a full disk
+    return ["", f"FAILED {lesson.name}{where}", *(f"    {line}" for line in told), ""]
 
 
-def last_cell_started(executed: Path) -> tuple[int, str]:
-    """Number (among the lesson's code cells, from 1) and source of the last cell that papermill began."""
-    notebook = json.loads(executed.read_text("utf-8")) if executed.exists() else {"cells": []}
-    cells = [
-        cell
-        for cell in notebook["cells"]
-        if cell["cell_type"] == "code"
-        and "injected-parameters" not in cell["metadata"].get("tags", [])
-    ]
-    started = [
-        (number, "".join(cell["source"]))
-        for number, cell in enumerate(cells, 1)
-        if cell["metadata"].get("papermill", {}).get("start_time")
-    ]
-    return started[-1] if started else (0, "")
+def disk_trouble(error: OSError, folder: Path) -> str:
+    """The sentence for an error of the system, which is as a rule one of the disk."""
+    full = error.errno in (errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", None))
+    told = f"The disk is full ({error.strerror})" if full else f"{error}"
+    return f"{told}. Check the disk's space and {folder}'s permissions, {AGAIN}"
+
+
+def last_cell_started(executed: Path) -> tuple[int | None, str]:
+    """Number (among the lesson's code cells, from 1) and source of the last cell that papermill
+    began: 0 if it began none, None if there is no whole notebook to read."""
+    try:
+        cells = json.loads(executed.read_text("utf-8"))["cells"]
+    except (OSError, ValueError):
+        return None, ""
+    number, last = 0, (0, "")
+    for cell in cells:
+        ours = "injected-parameters" not in cell["metadata"].get("tags", [])
+        if ours and cell["cell_type"] == "code":
+            number += 1
+            if cell["metadata"].get("papermill", {}).get("start_time"):
+                last = number, "".join(cell["source"])
+    return last
+
+
+# ---- the tests -----------------------------------------------------------------------------------
 
 
 def test(args) -> int:
-    """Run the tests; then execute every lesson and compare its outputs with the stored ones."""
-    report = ROOT / "build" / "test-notebooks.xml"
-    report.parent.mkdir(exist_ok=True)
-    report.unlink(missing_ok=True)
-    pytest = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-n",
-        "2",
-        "--dist",
-        "loadfile",
-        f"--color={'yes' if sys.stdout.isatty() else 'no'}",
-    ]
-    steps = {"tests": [*pytest, *(["-m", "not slow"] if args.quick else [])]}
+    """Check the sources' form, run the tests, execute every lesson and compare its outputs with the
+    stored ones. Close with what failed, a line for each step, and the total."""
+    # Each worker gets its share of the cores, or their threads would fight over them. Files stay
+    # whole (loadfile) and are taken in their order, the long ones first: the last lessons train
+    # models, and conftest.py puts the test files that hold slow tests before the others.
+    affinity = getattr(os, "sched_getaffinity", None)  # absent from macOS and Windows
+    cores = len(affinity(0)) if affinity else os.cpu_count() or 1
+    workers = min(cores, 4)
+    ruff = [sys.executable, "-m", "ruff"]
+    pytest = [sys.executable, "-m", "pytest", "-n", workers, "--dist", "loadfile"]
+    pytest += ["--no-loadscope-reorder", f"--color={'yes' if sys.stdout.isatty() else 'no'}"]
+    steps = {
+        "format": [*ruff, "format", "--check", "--no-cache"],
+        "lint": [*ruff, "check", "--no-cache"],
+        "tests": [*pytest, *(["-m", "not slow"] if args.quick else [])],
+    }
     if not args.quick:
-        steps["notebooks"] = [
-            *pytest,
-            "--nbval",
-            "--nbval-current-env",
-            "--nbval-cell-timeout",
-            "300",
-            "--nbval-sanitize-with",
-            ROOT / "tests" / "nbval_sanitize.cfg",
-            "--junitxml",
-            report,
-            *find_lessons(args.notebooks),
-        ]
-    failed = []
+        nbval = ["--nbval", "--nbval-current-env", "--nbval-cell-timeout", "300"]
+        nbval += ["--nbval-sanitize-with", ROOT / "tests" / "nbval_sanitize.cfg"]
+        steps["notebooks"] = [*pytest, *nbval, *reversed(find_lessons(args.notebooks))]
+    failed, rows, total = [], [], collections.Counter()
     with child_environment() as env:
-        # Two workers at once: each gets half of the cores, or their threads would fight over them.
-        env.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // 2)))
+        env.setdefault("OMP_NUM_THREADS", str(cores // workers))
         for name, command in steps.items():
             print(f"\n== {name}")
-            status = call(command, env)
+            report = ROOT / "build" / f"test-{name}.xml"
+            report.parent.mkdir(exist_ok=True)
+            report.unlink(missing_ok=True)
+            started = time.perf_counter()
+            status = call([*command, *(["--junitxml", report] if "pytest" in command else [])], env)
+            seconds = time.perf_counter() - started
+            cases = read_report(report)
+            counts = collections.Counter(outcome for outcome, _, _ in cases)
             if status:  # 5 included: a step that found nothing to test has not passed
-                failed.append(f"FAILED {name} (pytest ended with exit status {status})")
-    for line in [*failed, *failed_cells(report)]:
-        print(line)
+                failed.append(f"FAILED {name} ({command[2]} ended with exit status {status})")
+                counts["failed"] = counts["failed"] or 1
+            elif not cases:
+                counts["passed"] = 1  # ruff: one check
+            failed += failures(cases)
+            rows.append(f"{name:<11}{in_counts(counts)} in {seconds:.0f} s")
+            total += counts
+    print("", *failed, *rows, in_counts(total), sep="\n")
     return 1 if failed else 0
 
 
-def failed_cells(report: Path) -> list[str]:
-    """A line for each notebook that failed, naming its first failing cell; numbers from 1, as `run` gives them."""
-    cells = collections.defaultdict(list)
-    for case in ElementTree.parse(report).iter("testcase") if report.exists() else []:
-        if case.find("failure") is not None or case.find("error") is not None:
-            name = case.get("classname").removesuffix(".ipynb").split(".")[-1]
-            cells[name].append(int(re.sub(r"\D", "", case.get("name")) or -1) + 1)
-    return [
-        f"FAILED {name}.ipynb cell {min(numbers)} (`Cell {min(numbers) - 1}` above: pytest counts from 0)"
-        + (f", and {len(numbers) - 1} more of its cells" if numbers[1:] else "")
-        for name, numbers in sorted(cells.items())
-    ]
+def in_counts(counts: collections.Counter) -> str:
+    return ", ".join(f"{counts[outcome]} {outcome}" for outcome in ("passed", "failed", "skipped"))
+
+
+def read_report(report: Path) -> list[tuple[str, str, str]]:
+    """(outcome, module, test) for each test in pytest's JUnit report, if there is a whole one."""
+    cases = []
+    with contextlib.suppress(OSError, ElementTree.ParseError):
+        for case in ElementTree.parse(report).iter("testcase"):
+            tags = {part.tag for part in case}
+            outcome = "skipped" if "skipped" in tags else "passed"
+            outcome = "failed" if tags & {"failure", "error"} else outcome
+            cases.append((outcome, case.get("classname"), case.get("name")))
+    return cases
+
+
+def failures(cases: list[tuple[str, str, str]]) -> list[str]:
+    """A line for each test that failed, with the name to give to pytest, and one for each notebook:
+    its first failing cell, counted from 1 as `run` does, and how many others failed."""
+    lines, cells = [], collections.defaultdict(list)
+    for _, module, name in (case for case in cases if case[0] == "failed"):
+        if module.endswith(".ipynb"):
+            cells[module.removesuffix(".ipynb").split(".")[-1]].append(int(name.split()[-1]))
+        else:
+            where = f"{module.replace('.', '/')}.py::" if module else ""  # none: it was not read
+            lines.append(f"FAILED {where}{name}")
+    for lesson, (first, *others) in sorted((name, sorted(cells[name])) for name in cells):
+        more = f", and {len(others)} more of its cells" if others else ""
+        above = f"`Cell {first}` above: pytest counts from 0"
+        lines.append(f"FAILED {lesson}.ipynb cell {first + 1} ({above}){more}")
+    return lines
 
 
 def lab(args) -> int:
+    options = args.passed_on
+    root = hasattr(os, "geteuid") and os.geteuid() == 0
+    if root and not any(option.startswith("--allow-root") for option in options):
+        print("You are root, whom JupyterLab serves only with --allow-root: it is added.")
+        options = ["--allow-root", *options]
     with child_environment() as env:
-        return call([sys.executable, "-m", "jupyterlab", args.notebooks], env)
+        return call([sys.executable, "-m", "jupyterlab", args.notebooks, *options], env)
 
 
-# ---- the command ------------------------------------------------------------------------------------------------
+# ---- the command ---------------------------------------------------------------------------------
 
-COMMANDS = {  # name: (function, or None while not yet built; modules it needs; its line in --help)
+TEST_MODULES = ["ruff", "pytest", "xdist", "nbval", "ipykernel"]
+COMMANDS = {  # name: (function, None while not yet built; modules it needs; its line in --help)
     "run": (run, ["papermill", "ipykernel", "tqdm", "torch"], "execute the lessons in order"),
-    "test": (
-        test,
-        ["pytest", "xdist", "nbval", "ipykernel"],
-        "run the tests and check the lessons' stored outputs",
-    ),
-    "lab": (lab, ["jupyterlab", "ipykernel"], "open the lessons in JupyterLab"),
+    "test": (test, TEST_MODULES, "run the tests and check the lessons' stored outputs"),
+    "lab": (lab, ["jupyterlab", "ipykernel"], "open the lessons in JupyterLab; takes its options"),
     "site": (None, [], "build the course's web site"),
     "labs": (None, [], "build the graded exercises"),
 }
@@ -620,66 +595,44 @@ COMMANDS = {  # name: (function, or None while not yet built; modules it needs; 
 
 def parse(argv: list[str]) -> argparse.Namespace:
     common = argparse.ArgumentParser(add_help=False, argument_default=argparse.SUPPRESS)
-    common.add_argument(
-        "--here", action="store_true", help="use the interpreter at hand; set nothing up"
-    )
+    option = common.add_argument
+    option("--here", action="store_true", help="use the interpreter at hand; set nothing up")
+    option("--notebooks", type=Path, help=argparse.SUPPRESS)  # other lessons, for tests
     builds = common.add_mutually_exclusive_group()
     for build, text in {"cpu": f"{CPU_SIZE}", "cuda": f"{CUDA_SIZE}; Linux"}.items():
+        text = f"set up with the {build.upper()} build of torch ({text})"
         builds.add_argument(
-            f"--{build}",
-            dest="build",
-            action="store_const",
-            const=build,
-            help=f"set up with the {build.upper()} build of torch ({text})",
+            f"--{build}", dest="build", action="store_const", const=build, help=text
         )
-    common.add_argument(
-        "--notebooks", type=Path, help=argparse.SUPPRESS
-    )  # another folder of lessons, for tests
-    parser = argparse.ArgumentParser(
-        prog="course.py",
-        parents=[common],
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    form = {"description": __doc__, "formatter_class": argparse.RawDescriptionHelpFormatter}
+    parser = argparse.ArgumentParser(prog="course.py", parents=[common], **form)
     parser.set_defaults(here=False, build=None, notebooks=ROOT / "notebooks")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    parsers = {
-        name: commands.add_parser(
-            name, parents=[common], help=text + ("" if action else " (not yet built)")
-        )
-        for name, (action, _, text) in COMMANDS.items()
-    }
-    option = parsers["run"].add_argument
-    option(
-        "--only",
-        nargs="+",
-        action="extend",
-        metavar="LESSON",
-        help="lessons by number or name: 3, 03, 03_name",
-    )
-    option(
-        "--quick", action="store_true", help="the smaller sizes that the lessons themselves name"
-    )
-    option("--device", choices=["auto", "cpu", "cuda", "mps"], help="set DEVICE in the lessons")
-    option(
-        "-p",
-        nargs="+",
-        action="extend",
-        default=[],
-        metavar="NAME=VALUE",
-        help="set parameters of the lessons",
-    )
-    option(
-        "--out",
-        type=Path,
-        default=ROOT / "build" / "executed",
-        metavar="DIR",
-        help="where executed notebooks go (default: build/executed)",
-    )
-    parsers["test"].add_argument(
-        "--quick", action="store_true", help="leave out slow tests and the lessons"
-    )
-    args = parser.parse_args(argv)
+    for name, (action, _, text) in COMMANDS.items():
+        text += "" if action else " (not yet built)"
+        command = commands.add_parser(name, parents=[common], help=text, allow_abbrev=name != "lab")
+        option = command.add_argument
+        if name == "run":
+            many = {"nargs": "+", "action": "extend"}
+            names = "lessons by number or name: 3, 03, 03_name"
+            option("--only", metavar="LESSON", help=names, **many)
+            option("--quick", action="store_true", help="the smaller sizes that the lessons name")
+            devices = ["auto", "cpu", "cuda", "mps"]
+            option("--device", choices=devices, help="set DEVICE in the lessons")
+            text = "set parameters of the lessons"
+            option("-p", default=[], metavar="NAME=VALUE", help=text, **many)
+            text = "where executed notebooks go (default: build/executed)"
+            option("--out", type=Path, default=ROOT / "build/executed", metavar="DIR", help=text)
+            text = "end a cell that runs longer (default: 1800; 0: never)"
+            seconds = {"dest": "limit", "type": int, "default": 1800, "metavar": "SECONDS"}
+            option("--cell-timeout", help=text, **seconds)
+        elif name == "test":
+            option("--quick", action="store_true", help="leave out slow tests and the lessons")
+    ours = argv.index("--") if "--" in argv else len(argv)
+    args, unknown = parser.parse_known_args(argv[:ours])
+    args.passed_on = [*unknown, *argv[ours + 1 :]]
+    if args.passed_on and args.command != "lab":
+        parser.error(f"unrecognized arguments: {' '.join(args.passed_on)}")
     args.notebooks = args.notebooks.resolve()
     if args.command == "run":
         args.out = args.out.resolve()
@@ -687,38 +640,31 @@ def parse(argv: list[str]) -> argparse.Namespace:
 
 
 def main(argv: list[str]) -> int:
-    for stream in (
-        sys.stdout,
-        sys.stderr,
-    ):  # in order with what children print; odd characters do not end us
+    for stream in (sys.stdout, sys.stderr):
+        # In order with what children print; odd characters do not end us.
         stream.reconfigure(errors="replace", line_buffering=True)
     args = parse(argv)
     action, modules, _ = COMMANDS[args.command]
     try:
         if action is None:
-            raise Stop(f"course.py {args.command}: not yet built.", 2)
+            raise Stop(f"course.py {args.command}: not yet built.")
         if args.build == "cuda" and not sys.platform.startswith("linux"):
-            raise Stop("--cuda is for Linux: PyPI has no CUDA build of torch for this system.", 2)
+            raise Stop("--cuda is for Linux: PyPI has no CUDA build of torch for this system.")
         if action is run:
             plan(args)  # a mistake is told before the minutes of a set-up
         if not args.here:
             enter_environment(args.build, argv)
         missing = [name for name in modules if importlib.util.find_spec(name) is None]
         if missing:
-            raise Stop(
-                f"{sys.executable} lacks {', '.join(missing)}: give it the course's packages "
-                '(pip install -e ".[test]" -c constraints.txt) or leave out --here.',
-                2,
-            )
+            told = f"{sys.executable} lacks {', '.join(missing)}: give it the course's packages"
+            command = 'pip install -e ".[test]" -c constraints.txt'
+            raise Stop(f"{told} ({command}) or leave out --here.")
         return action(args)
     except Stop as stop:
         print(stop, file=sys.stderr)
         return stop.status
     except OSError as error:
-        print(
-            f"{error}. Check the disk's space and this folder's permissions, {AGAIN}",
-            file=sys.stderr,
-        )
+        print(disk_trouble(error, ROOT), file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("\nInterrupted.", file=sys.stderr)

@@ -1,6 +1,8 @@
-"""The stored form of a notebook: what an executed file keeps, so that two true executions differ in nothing else.
+"""The stored form of a notebook: what an executed file keeps, so that two true executions differ in
+nothing else.
 
-`python tests/notebook_form.py notebooks/02_masking.ipynb` brings files into this form; a test holds all of them to it.
+`python tests/notebook_form.py notebooks/02_masking.ipynb` brings files into this form; a test holds
+all of them to it.
 """
 
 import sys
@@ -10,7 +12,8 @@ import nbformat
 
 
 def normalised(notebook):
-    """The same notebook without traces of who ran it, when, and how its output happened to be cut into pieces."""
+    """The same notebook without traces of who ran it, when, and how its output happened to be cut
+    into pieces."""
     notebook = nbformat.from_dict(notebook)
     notebook.metadata = nbformat.from_dict(
         {
@@ -23,9 +26,8 @@ def normalised(notebook):
     count = 0
     for number, cell in enumerate(notebook.cells):
         cell.id = f"cell-{number:02d}"
-        cell.metadata = nbformat.from_dict(
-            {"tags": tags} if (tags := cell.metadata.get("tags")) else {}
-        )
+        tags = cell.metadata.get("tags")
+        cell.metadata = nbformat.from_dict({"tags": tags} if tags else {})
         if cell.cell_type == "code":
             if cell.execution_count is not None:
                 count += 1
@@ -38,11 +40,8 @@ def _joined(outputs):
     """Neighbouring pieces of one stream as one: where a stream is cut depends on timing."""
     out = []
     for output in outputs:
-        if (
-            out
-            and output.output_type == "stream" == out[-1].output_type
-            and output.name == out[-1].name
-        ):
+        stream = output.get("name")  # only streams have one
+        if out and stream and out[-1].get("name") == stream:
             out[-1].text += output.text
         else:
             out.append(output)

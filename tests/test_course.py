@@ -1,9 +1,10 @@
-"""course.py: what it refuses, what an interrupted set-up leaves behind, and how it tells of a lesson that failed."""
+"""course.py: what it refuses, what an interrupted set-up leaves, how it tells of what failed."""
 
 import ast
 import importlib.util
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -49,7 +50,7 @@ def lessons(tmp_path):
     return folder
 
 
-# ---- what course.py is made of ----------------------------------------------------------------------------------
+# ---- what course.py is made of -------------------------------------------------------------------
 
 
 def test_starts_with_the_standard_library_alone():
@@ -73,7 +74,7 @@ def test_older_python_gets_one_sentence():
     assert answer.stderr.strip() == "The course needs Python 3.11 or newer; this is Python 3.8."
 
 
-# ---- what is asked ----------------------------------------------------------------------------------------------
+# ---- what is asked -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -90,6 +91,9 @@ def test_older_python_gets_one_sentence():
         ("course-bert", "course-bert"),
         ("", ""),
         ("a=b", "a=b"),
+        ("[[1, 2], [3]]", [[1, 2], [3]]),
+        ("{'a': [None, 2.5]}", {"a": [None, 2.5]}),
+        ("'\\u00e9\\n'", "é\n"),
     ],
 )
 def test_p_values_are_literals_else_strings(course, text, value):
@@ -98,9 +102,20 @@ def test_p_values_are_literals_else_strings(course, text, value):
 
 
 @pytest.mark.parametrize(
+    "text",
+    ["((1, 2), (3,))", "[(1, 2)]", "{1: 2}", "{True: 1}", "{None: 1}", "b'x'", "[b'x']", "{1, 2}"]
+    + ["2j", "...", "1e999", "-1e999", "[1e999]", r"'\ud800'", "\udcff", r"{'\ud800': 1}"],
+)
+def test_p_refuses_what_a_lesson_would_get_as_something_else(course, text):
+    with pytest.raises(course.Stop, match="^-p NAME=.* cannot be passed to a lesson unchanged; "):
+        course.parse_assignments([f"NAME={text}"])
+
+
+@pytest.mark.parametrize(
     "arguments, told",
     [
         (["--only", "7"], "01_words, 12_scores"),
+        (["-p", "SEED={1: 2}"], "-p SEED={1: 2} cannot"),
         (["--only", "words"], "01_words, 12_scores"),
         (["-p", "SPEED=1"], "DEVICE, SEED, SIZE"),
         (["--only", "12", "-p", "SIZE=1"], "DEVICE, SEED."),
@@ -128,17 +143,39 @@ def test_an_unknown_command_lists_the_known_ones(course, capsys):
     assert all(f"'{name}'" in told for name in course.COMMANDS)
 
 
+@pytest.mark.parametrize("command", ["run", "test"])
+@pytest.mark.parametrize("arguments", [["--port", "8889"], ["--", "--quick"]])
+def test_only_lab_takes_options_that_are_not_ours(course, capsys, command, arguments):
+    with pytest.raises(SystemExit) as stop:
+        course.main([command, *arguments])
+    assert stop.value.code == 2 and "unrecognized arguments: --" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "user, arguments, passed_on",
+    [
+        (1000, [], []),
+        (1000, ["--port", "8889", "--no-browser"], ["--port", "8889", "--no-browser"]),
+        (1000, ["--", "--port", "8889", "--cpu"], ["--port", "8889", "--cpu"]),
+        (0, ["--port", "8889"], ["--allow-root", "--port", "8889"]),
+        (0, ["--", "--port", "8889", "--allow-root"], ["--port", "8889", "--allow-root"]),
+    ],
+)
+def test_lab_passes_options_on_and_serves_root(
+    course, lessons, monkeypatch, capsys, user, arguments, passed_on
+):
+    calls = []
+    monkeypatch.setattr(course, "call", lambda command, env: calls.append(command) or 0)
+    monkeypatch.setattr(course.os, "geteuid", lambda: user, raising=False)
+    assert course.main(["lab", "--here", "--notebooks", str(lessons), *arguments]) == 0
+    assert calls == [[sys.executable, "-m", "jupyterlab", lessons, *passed_on]]
+    added = "--allow-root" in passed_on and "--allow-root" not in arguments
+    assert ("You are root" in capsys.readouterr().out) == added
+
+
 def test_an_absent_device_is_told_with_those_present(course, lessons, capsys):
-    arguments = [
-        "run",
-        "--here",
-        "--notebooks",
-        str(lessons),
-        "--out",
-        str(lessons / "out"),
-        "-p",
-        "DEVICE=cuda:99",
-    ]
+    out = str(lessons / "out")
+    arguments = ["run", "--here", "--notebooks", str(lessons), "--out", out, "-p", "DEVICE=cuda:99"]
     assert course.main(arguments) == 2
     assert "no device cuda:99" in (told := capsys.readouterr().err) and "auto, cpu" in told
     assert not (lessons / "out").exists()
@@ -189,12 +226,13 @@ def test_here_without_the_packages_names_them(lessons):
     )
 
 
-# ---- the set-up -------------------------------------------------------------------------------------------------
+# ---- the set-up ----------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def house(course, tmp_path, monkeypatch):
-    """course.py moved to an empty folder; its environments are real but without pip, and `calls` counts pip's calls."""
+    """course.py moved to an empty folder; its environments are real but without pip, and `calls`
+    counts pip's calls."""
     for name in ("pyproject.toml", "constraints.txt"):
         (tmp_path / name).write_text((ROOT / name).read_text("utf-8"), "utf-8")
     for name in ("VENV", "OLD_VENV", "PYTHON", "STAMP"):
@@ -234,6 +272,25 @@ def test_torch_comes_first_and_holds_the_rest(house):
     torch, rest = house.calls[-2:]
     assert torch[1].startswith("torch==") and ".[test]" in rest
     assert "torch==2.13.0+cpu\n" in Path(rest[-1]).read_text("utf-8")
+
+
+def test_a_kept_torch_is_found_in_the_folders_of_its_interpreter(house, monkeypatch):
+    kept = {house.PYTHON: ("2.13.0+cpu", "cpu"), sys._base_executable: ("2.12.0", "cpu")}
+    monkeypatch.setattr(house, "importable_torch", lambda python: kept.get(python))
+    house.enter_environment(None, [])
+    assert all("torch==" not in argument for call in house.calls for argument in map(str, call))
+    (written,) = house.VENV.glob("[Ll]ib/**/starting_interpreter.pth")
+    folders = written.read_text().splitlines()
+    assert folders and all(Path(folder).name.endswith("-packages") for folder in folders)
+
+
+def test_it_goes_on_inside_with_what_was_asked(house, monkeypatch):
+    monkeypatch.setattr(house, "INSIDE", False)
+    monkeypatch.setattr(house.os, "name", "posix")
+    executed = []
+    monkeypatch.setattr(house.os, "execv", lambda path, command: executed.append(command[2:]))
+    house.enter_environment(None, ["lab", "--", "--port", "8889"])
+    assert executed == [["--here", "lab", "--", "--port", "8889"]]
 
 
 @pytest.mark.parametrize("step", [0, 1, 2])
@@ -375,7 +432,7 @@ def test_the_readers_torch_is_kept_when_it_will_do(course, monkeypatch, has, bui
     assert course.torch_to_keep("python", build) == kept
 
 
-# ---- run and test -----------------------------------------------------------------------------------------------
+# ---- run and test --------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -389,35 +446,29 @@ def elsewhere(tmp_path, monkeypatch):
     monkeypatch.setenv("JUPYTER_PREFER_ENV_PATH", "0")
 
 
-def run_command(folder):
-    return [
-        sys.executable,
-        ROOT / "course.py",
-        "run",
-        "--here",
-        "--notebooks",
-        folder,
-        "--out",
-        folder / "out",
-    ]
+def run_command(folder, *arguments):
+    command = [sys.executable, ROOT / "course.py", "run", "--here", "--notebooks", folder]
+    return [*command, "--out", folder / "out", *arguments]
+
+
+def run_lessons(folder, *arguments, **options):
+    options |= {"stdin": subprocess.DEVNULL, "capture_output": True, "encoding": "utf-8"}
+    return subprocess.run(run_command(folder, *arguments), **options)
 
 
 @pytest.mark.notebook
 def test_a_broken_cell_is_named_and_the_other_lessons_still_run(tmp_path, elsewhere):
     check = (
-        f"import os, sys\nassert os.path.realpath(sys.executable) == {os.path.realpath(sys.executable)!r}\n"
-        f"assert os.path.samefile('.', {str(tmp_path)!r})\nimport mlm_lib"
+        f"import os, sys\n"
+        f"assert os.path.realpath(sys.executable) == {os.path.realpath(sys.executable)!r}\n"
+        f"assert os.path.samefile('.', {str(tmp_path)!r})\nimport mlm_lib\n"
+        f"assert os.environ['GOMP_SPINCOUNT'] == '77'"
     )
     write_lesson(
         tmp_path, "01_broken", "rate = SEED", "print('before')\n1 / (rate - 4)", "print('after')"
     )
     write_lesson(tmp_path, "02_whole", check)
-    answer = subprocess.run(
-        [*run_command(tmp_path), "-p", "SEED=4"],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        encoding="utf-8",
-    )
+    answer = run_lessons(tmp_path, "-p", "SEED=4", env={**os.environ, "GOMP_SPINCOUNT": "77"})
     assert answer.returncode == 1, answer.stdout + answer.stderr
     for told in (
         "FAILED 01_broken.ipynb cell 3\n",
@@ -428,10 +479,44 @@ def test_a_broken_cell_is_named_and_the_other_lessons_still_run(tmp_path, elsewh
     ):
         assert told in answer.stdout
     kept = nbformat.read(tmp_path / "out" / "01_broken.ipynb", as_version=4)
-    assert "before\n" in [
-        output.get("text") for cell in kept.cells for output in cell.get("outputs", [])
-    ]
+    texts = [output.get("text") for cell in kept.cells for output in cell.get("outputs", [])]
+    assert "before\n" in texts
     assert (tmp_path / "out" / "02_whole.ipynb").exists()
+
+
+@pytest.mark.notebook
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no limit for the size of files")
+def test_a_full_disk_is_told_as_the_lessons_failure_and_the_next_one_runs(tmp_path):
+    def small_files():
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
+
+    write_lesson(tmp_path, "01_large", "print('x' * 30_000)")
+    write_lesson(tmp_path, "02_small", "print('x')")
+    answer = run_lessons(tmp_path, preexec_fn=small_files)
+    assert answer.returncode == 1 and "Traceback" not in answer.stdout + answer.stderr
+    assert "FAILED 01_large.ipynb\n    The disk is full (File too large). Check" in answer.stdout
+    assert "1 of 2 lessons ran to their end" in answer.stdout
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["02_small.ipynb"]
+
+
+@pytest.mark.notebook
+def test_each_lesson_is_named_at_its_start_and_a_cell_is_ended_in_time(tmp_path):
+    write_lesson(tmp_path, "01_asleep", "import time; time.sleep(600)")
+    write_lesson(tmp_path, "02_awake", "print('x')")
+    answer = run_lessons(tmp_path, "--cell-timeout", "2", timeout=300)
+    lines = answer.stdout.splitlines()
+    assert answer.returncode == 1 and lines[0] == "01_asleep (1 of 2)"
+    failed = lines.index("FAILED 01_asleep.ipynb cell 2")
+    assert lines[failed + 1] == "    | import time; time.sleep(600)"
+    assert lines[failed + 2].startswith("    This cell ran longer than 2 seconds; --cell-timeout")
+    assert failed < lines.index("02_awake (2 of 2)") and "1 of 2 lessons" in lines[-1]
+
+
+def heed_ctrl_c():
+    """In the child: tests that a shell runs in the background are started deaf to it."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 @pytest.mark.notebook
@@ -439,9 +524,8 @@ def test_a_broken_cell_is_named_and_the_other_lessons_still_run(tmp_path, elsewh
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGINT for one process")
 def test_ctrl_c_ends_with_130_and_keeps_what_ran(tmp_path):
     write_lesson(tmp_path, "01_long", "print('begun')", "import time; time.sleep(600)")
-    process = subprocess.Popen(
-        run_command(tmp_path), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    process = subprocess.Popen(run_command(tmp_path), preexec_fn=heed_ctrl_c, **pipes)
     kept = tmp_path / "out" / "01_long.ipynb"
     for _ in range(300):
         if kept.exists() and "begun\\n" in kept.read_text("utf-8"):
@@ -455,16 +539,126 @@ def test_ctrl_c_ends_with_130_and_keeps_what_ran(tmp_path):
     assert "begun\\n" in kept.read_text("utf-8")
 
 
-@pytest.mark.parametrize(
-    "statuses, ends", [([0, 0], 0), ([1, 0], 1), ([0, 1], 1), ([5, 0], 1), ([0, 5], 1), ([2, 0], 1)]
-)
-def test_every_step_counts_and_so_does_finding_no_test(
-    course, lessons, tmp_path, monkeypatch, statuses, ends
-):
+@pytest.fixture
+def steps(course, lessons, tmp_path, monkeypatch):
+    """`course.py test` whose steps are not run: each takes the next of `ends`, a status or a report
+    as pytest writes it, and is noted in `commands` with its environment."""
     monkeypatch.setattr(course, "ROOT", tmp_path)
-    monkeypatch.setattr(course, "call", lambda command, env: statuses.pop(0))
-    assert course.main(["test", "--here", "--notebooks", str(lessons)]) == ends
-    assert statuses == []
+    course.ends, course.commands = [], []
+
+    def note(command, env):
+        course.commands.append((command, env))
+        end = course.ends.pop(0)
+        if isinstance(end, int):
+            return end
+        cases = [
+            f"<testcase classname='{m}' name='{n}'>{'<%s/>' % o * bool(o)}</testcase>"
+            for m, n, o in end
+        ]
+        Path(command[-1]).write_text(
+            f"<testsuites><testsuite>{''.join(cases)}</testsuite></testsuites>"
+        )
+        return int(any(outcome in ("failure", "error") for _, _, outcome in end))
+
+    monkeypatch.setattr(course, "call", note)
+    monkeypatch.setattr(course.importlib.util, "find_spec", lambda name: name)
+    course.start = lambda *more: course.main(["test", "--here", "--notebooks", str(lessons), *more])
+    return course
+
+
+@pytest.mark.parametrize("step", range(4))
+@pytest.mark.parametrize("status", [1, 2, 5])
+def test_every_step_counts_and_so_does_finding_no_test(steps, capsys, step, status):
+    steps.ends = [0] * step + [status] + [0] * (3 - step)
+    assert steps.start() == 1 and steps.ends == []
+    told = capsys.readouterr().out.splitlines()
+    name = ["format", "lint", "tests", "notebooks"][step]
+    module = "ruff" if step < 2 else "pytest"
+    assert f"FAILED {name} ({module} ended with exit status {status})" in told
+    assert told[-1] == "3 passed, 1 failed, 0 skipped"
+
+
+def test_the_last_lines_count_the_tests_and_name_those_that_failed(steps, capsys):
+    tests = [("tests.test_a", "test_one[x.y]", ""), ("tests.test_a", "test_two", "failure")]
+    tests += [("tests.test_a", "test_three", "skipped"), ("", "tests.test_b", "error")]
+    cells = [("notebooks.01_words.ipynb", f"Cell {n}", "failure" * (n in (2, 4))) for n in range(5)]
+    steps.ends = [0, 1, tests, cells]
+    assert steps.start() == 1
+    told = capsys.readouterr().out.splitlines()
+    assert [re.sub(r" in \d+ s$", "", line) for line in told[-12:]] == [
+        "",
+        "FAILED lint (ruff ended with exit status 1)",
+        "FAILED tests (pytest ended with exit status 1)",
+        "FAILED tests/test_a.py::test_two",
+        "FAILED tests.test_b",
+        "FAILED notebooks (pytest ended with exit status 1)",
+        "FAILED 01_words.ipynb cell 3 (`Cell 2` above: pytest counts from 0), "
+        "and 1 more of its cells",
+        "format     1 passed, 0 failed, 0 skipped",
+        "lint       0 passed, 1 failed, 0 skipped",
+        "tests      1 passed, 2 failed, 1 skipped",
+        "notebooks  3 passed, 2 failed, 0 skipped",
+        "5 passed, 5 failed, 1 skipped",
+    ]
+    assert [line.endswith(" s") for line in told[-5:]] == [True] * 4 + [False]
+
+
+def test_a_report_cut_short_counts_as_none(steps, capsys, monkeypatch):
+    def cut_short(command, env):
+        if "pytest" in command:
+            Path(command[-1]).write_text("<testsuites><testsu")
+        return int("pytest" in command)
+
+    monkeypatch.setattr(steps, "call", cut_short)
+    assert steps.start("--quick") == 1
+    assert capsys.readouterr().out.splitlines()[-1] == "2 passed, 1 failed, 0 skipped"
+
+
+def test_quick_leaves_out_slow_tests_and_the_lessons_but_not_the_form(steps):
+    steps.ends = [0, 0, 0]
+    assert steps.start("--quick") == 0
+    words = [" ".join(map(str, command[1:])) for command, _ in steps.commands]
+    assert [text[:9] for text in words] == ["-m ruff f", "-m ruff c", "-m pytest"]
+    assert "not slow" in words[-1]
+
+
+def test_the_last_lessons_which_train_are_begun_first(steps, lessons):
+    steps.ends = [0, 0, 0, 0]
+    steps.start()
+    command = steps.commands[-1][0]
+    order = [command.index(lessons / f"{stem}.ipynb") for stem in ("12_scores", "01_words")]
+    assert order == sorted(order) and "--no-loadscope-reorder" in command
+
+
+@pytest.mark.parametrize(
+    "cores, own, workers, threads",
+    [(1, None, 1, "1"), (2, None, 2, "1"), (8, None, 4, "2"), (2, "2", 2, "2")],
+)
+def test_each_worker_gets_its_share_of_the_cores(steps, monkeypatch, cores, own, workers, threads):
+    monkeypatch.setattr(steps.os, "sched_getaffinity", lambda pid: set(range(cores)), raising=False)
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    if own:
+        monkeypatch.setenv("OMP_NUM_THREADS", own)
+    steps.ends = [0, 0, 0, 0]
+    steps.start()
+    for command, env in steps.commands[2:]:
+        assert command[command.index("-n") + 1] == workers and env["OMP_NUM_THREADS"] == threads
+
+
+@pytest.mark.parametrize(
+    "own, spins",
+    [({}, "1000"), ({"GOMP_SPINCOUNT": "5"}, "5"), ({"OMP_WAIT_POLICY": "ACTIVE"}, None)],
+)
+def test_threads_soon_sleep_while_they_wait_unless_the_user_says_how(
+    course, monkeypatch, own, spins
+):
+    for name in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in own.items():
+        monkeypatch.setenv(name, value)
+    with course.child_environment() as env:
+        assert env.get("GOMP_SPINCOUNT") == spins
+        assert env.get("OMP_WAIT_POLICY") == own.get("OMP_WAIT_POLICY")
 
 
 @pytest.mark.notebook
@@ -475,24 +669,13 @@ def test_a_failed_comparison_names_notebook_and_cell(course, tmp_path):
         cell.execution_count = number
         cell.outputs = [nbformat.v4.new_output("stream", text="1\n")] if number > 1 else []
     nbformat.write(notebook, path)
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--nbval"]
     report = tmp_path / "report.xml"
-    subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-p",
-            "no:cacheprovider",
-            "--nbval",
-            "--nbval-current-env",
-            "--junitxml",
-            report,
-            path,
-        ],
-        cwd=tmp_path,
-        capture_output=True,
-    )
-    assert [line.split(" (")[0] for line in course.failed_cells(report)] == [
+    command += ["--nbval-current-env", "--junitxml", report, path]
+    subprocess.run(command, cwd=tmp_path, capture_output=True)
+    cases = course.read_report(report)
+    assert [outcome for outcome, _, _ in cases] == ["passed", "passed", "failed"]
+    assert [line.split(" (")[0] for line in course.failures(cases)] == [
         "FAILED 01_changed.ipynb cell 3"
     ]
 

@@ -4,7 +4,7 @@ import ast
 import re
 import sys
 import tomllib
-from importlib.metadata import packages_distributions
+from importlib.metadata import packages_distributions, requires, version
 from pathlib import Path
 
 import nbformat
@@ -70,12 +70,33 @@ def test_ranges_end_before_the_next_major_version(name):
     assert not requirement.specifier.contains(f"{Version(pins()[name]).major + 1}.0")
 
 
+def test_floors_are_those_that_transformers_sets_at_its_own_floor():
+    """From the metadata of transformers 5.17.0; pip could never install less beside it."""
+    asked = {"huggingface-hub": "1.5", "tokenizers": "0.23.1", "safetensors": "0.8"}
+    floors = {r.name: str(r.specifier).split(",")[-1] for r in CORE}
+    assert floors["transformers"] == ">=5.17"
+    assert {name: floors[name] for name in asked} == {n: f">={v}" for n, v in asked.items()}
+
+
+def test_what_the_pinned_transformers_asks_for_is_pinned_so():
+    if version("transformers") != pins()["transformers"]:
+        pytest.skip("another transformers is installed than the one that is pinned")
+    asked = [Requirement(text) for text in requires("transformers")]
+    asked = [r for r in asked if r.name in pins() and (not r.marker or r.marker.evaluate())]
+    assert {"huggingface-hub", "tokenizers", "safetensors"} <= {r.name for r in asked}
+    for requirement in asked:
+        assert requirement.specifier.contains(pins()[requirement.name]), requirement
+
+
+def test_the_formatter_looks_at_everything_but_what_its_own_list_leaves_out():
+    """Which names .venv and build among others: `exclude` would replace it, this adds to it."""
+    assert "exclude" not in PYPROJECT["tool"]["ruff"]
+    assert PYPROJECT["tool"]["ruff"]["extend-exclude"] == ["*.ipynb"]
+
+
 def python_sources():
-    for pattern in (
-        "mlm_lib/*.py",
-        "tests/test_*.py",
-        "benchmarks/*.py",
-    ):  # scripts run by hand state their needs
+    # What stands in tests/ under other names is run by hand or by tests, and states its needs.
+    for pattern in ("mlm_lib/*.py", "tests/test_*.py", "benchmarks/*.py"):
         for path in sorted(ROOT.glob(pattern)):
             yield path.relative_to(ROOT), path.read_text("utf-8")
     for path in sorted((ROOT / "notebooks").glob("*.ipynb")):
@@ -91,13 +112,11 @@ def test_everything_imported_is_declared():
     distributions = packages_distributions()
     for path, source in python_sources():
         for node in ast.walk(ast.parse(source)):
-            names = (
-                [alias.name for alias in node.names]
-                if isinstance(node, ast.Import)
-                else [node.module]
-                if isinstance(node, ast.ImportFrom) and node.level == 0
-                else []
-            )
+            names = []
+            if isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom) and node.level == 0:
+                names = [node.module]
             for name in {name.split(".")[0] for name in names} - sys.stdlib_module_names - own:
                 providers = {canonicalize_name(d) for d in distributions.get(name, [name])}
                 assert providers & declared, (

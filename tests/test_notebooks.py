@@ -1,4 +1,4 @@
-"""The anatomy that every lesson shares. Their outputs are compared by nbval, in a run of its own."""
+"""The anatomy that every lesson shares. Their outputs are compared by nbval, in its own run."""
 
 import ast
 import re
