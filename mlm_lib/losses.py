@@ -1,13 +1,11 @@
 """Cross-entropy at the positions that carry a label. Built in lesson 04."""
 
-import torch.nn.functional as F
-
 from mlm_lib.checks import floats, ids, tensor
+from mlm_lib.cross_entropy import summed_cross_entropy
 from mlm_lib.labels import IGNORE
 from mlm_lib.softmax import (  # noqa: F401 (lesson 11 and the models import the softmax from here)
     SampledSoftmaxLoss,
     SoftmaxLoss,
-    at_least_float32,
     frequency_order,
     log_expected_count,
     log_uniform,
@@ -56,5 +54,4 @@ def masked_cross_entropy(logits, labels):
     all_have_one = targets.numel() == labels.numel()
     picked = logits.reshape(-1, vocab_size) if all_have_one else logits[has_label]  # (N, V)
     # 2. Sum −log softmax(logits)[target], and divide by how many there are, or by 1 for none.
-    total = F.cross_entropy(at_least_float32(picked), targets, reduction="sum")
-    return total / max(1, targets.numel())
+    return summed_cross_entropy(picked, targets) / max(1, targets.numel())

@@ -7,15 +7,11 @@ import torch.nn as nn
 import torch.nn.functional as F
 
 from mlm_lib.checks import as_tensor, flag, floats, ids, tensor, whole_number
+from mlm_lib.cross_entropy import at_least_float32
 
 # F.cross_entropy would pass over −100 in silence; here every target counts.
 NO_LABEL_IS_IGNORED = torch.iinfo(torch.long).min
 LOGITS_AT_ONCE = 2**25  # 128 MB of float32, where no gradient is wanted
-
-
-def at_least_float32(logits):
-    """Half-precision numbers widened: a sum over a vocabulary of exponentials needs the digits."""
-    return logits.float() if logits.dtype.itemsize < 4 else logits
 
 
 class SoftmaxLoss(nn.Module):

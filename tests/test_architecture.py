@@ -18,14 +18,15 @@ TREES = {name: ast.parse((PACKAGE / f"{name}.py").read_text(encoding="utf-8")) f
 
 # A file imports only from tiers of a lower number.
 TIERS = {
-    0: ("checks", "files", "dropout", "forward_backward", "plots"),
+    0: ("checks", "files", "cross_entropy", "forward_backward", "plots"),
     1: (
-        *("labels", "docstrings", "words", "softmax", "heads", "encoder", "modern", "leakage"),
-        *("grammar_file", "checkpoints", "batches"),
+        *("labels", "docstrings", "words", "padding", "seeds", "spans", "softmax", "heads"),
+        *("dropout", "modern", "leakage", "grammar_file", "bert_weights", "checkpoint_files"),
+        *("batches", "schedule", "history", "checkpoints", "fingerprint"),
     ),
-    2: ("masking", "corpus", "wordpiece", "grammar", "losses", "contextualizers"),
-    3: ("masked_lm", "language_model", "evaluation", "diffusion", "training"),
-    4: ("pretrained", "mixture"),
+    2: ("corpus", "wordpiece", "masking", "losses", "encoder", "grammar", "held_out"),
+    3: ("contextualizers", "masked_lm", "evaluation", "diffusion", "training"),
+    4: ("language_model", "pretrained", "mixture"),
     5: ("pretrain",),
 }
 # The lesson that builds a file which is not there yet; with the lesson, its names are due.
