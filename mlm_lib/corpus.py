@@ -45,7 +45,7 @@ def load_corpus(source, split="train", *, seed=0):
         ConnectionError: a hub name without a network and not in the local cache.
     """
     choice("split", split, SPLITS)
-    seed = whole_number("seed", seed, least=None)  # a text of a float may differ between machines
+    seed = whole_number("seed", seed, least=None)  # else it may split anew in each process
     name = path_name("source", source)
     if isinstance(source, os.PathLike):  # Path("docs") is the folder, "docs" the corpus
         texts = list(iter_texts(source))
@@ -111,24 +111,22 @@ def pack_blocks(encoded, block_size, *, cls_id, sep_id):
 
 
 def _split(texts, split, seed, source):
-    """The texts whose rank falls into the split's tenth or eight tenths, in the order given.
-
-    1. Each distinct text gets a number: a hash of the seed and the text.
-    2. The texts are ranked by it, which nobody's order or count can move.
-    3. The first tenth is validation, the second test, the rest training: exact proportions.
-    """
+    """The texts that belong to a split, in the order given."""
 
     def number(text):
         return hashlib.blake2b(f"{seed}\0{text}".encode(), digest_size=8).digest()
 
+    # 1. Each distinct text has a number that looks random: a hash of the seed and the text itself.
+    # 2. Ranked by it, no text's place depends on its place in the file or on how often it comes.
     rank = sorted(set(texts), key=number)
+    # 3. The first tenth is validation, the second test, the rest training: exact proportions.
     tenth = max(1, round(0.1 * len(rank))) if len(rank) >= 3 else 0
-    first, last = {
-        "validation": (0, tenth),
-        "test": (tenth, 2 * tenth),
-        "train": (2 * tenth, len(rank)),
-    }[split]
-    chosen = set(rank[first:last])
+    parts = {
+        "validation": rank[:tenth],
+        "test": rank[tenth : 2 * tenth],
+        "train": rank[2 * tenth :],
+    }
+    chosen = set(parts[split])
     if not chosen:
         raise ValueError(
             f"{source} holds {len(rank)} distinct texts, too few for a {split} split; 3 are needed"
@@ -211,7 +209,7 @@ def _has_text(line):
 
 
 def _lines(path):
-    """The lines of a UTF-8 file, with a `\n` for each `\r\n` and `\r`; U+2028 ends no line."""
+    r"""The lines of a UTF-8 file, with a `\n` for each `\r\n` and `\r`; U+2028 ends no line."""
     with open(path, encoding="utf-8") as file:
         try:
             for number, line in enumerate(file):

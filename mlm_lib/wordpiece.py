@@ -11,6 +11,7 @@ import heapq
 import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping
+from operator import itemgetter
 from pathlib import Path
 
 from mlm_lib.checks import flag, id_list, path_name, refused, string, whole_number
@@ -50,11 +51,13 @@ class WordPieceTokenizer:
             raise ValueError(
                 f"the vocabulary of {len(vocab)} tokens lacks {', '.join(missing)}; add them to it"
             )
-        tokens = [string("a token of vocab", token) for token in vocab]
-        self.tokens = dict(sorted(zip(id_list("vocab.values()", vocab.values()), tokens)))
+        for token in vocab:
+            string("a token of vocab", token)
+        ids = id_list("vocab.values()", vocab.values())
+        self.vocab = dict(sorted(zip(vocab, ids), key=itemgetter(1)))
+        self.tokens = {index: token for token, index in self.vocab.items()}
         if len(self.tokens) != len(vocab):
             raise ValueError("two tokens of the vocabulary share an id; a token has its own")
-        self.vocab = {token: index for index, token in self.tokens.items()}
         self.lowercase = flag("lowercase", lowercase)
         self.pad_token_id, self.unk_token_id, *others = self.all_special_ids
         self.cls_token_id, self.sep_token_id, self.mask_token_id = others
@@ -101,7 +104,8 @@ class WordPieceTokenizer:
                 letters[letter] += count
         # 2. Words in single letters: stone -> s ##t ##o ##n ##e
         common = sorted(letters, key=lambda letter: (-letters[letter], letter))[:limit_alphabet]
-        symbols = [_symbols(word, set(common)) for word in words]
+        kept = set(common)
+        symbols = [_symbols(word, kept) for word in words]
         # 3. The vocabulary begins with the special tokens, the alphabet and its ## forms.
         continued = {symbol for parts in symbols for symbol in parts[1:]}
         vocab = dict.fromkeys([*SPECIAL_TOKENS, *sorted(common), *sorted(continued)])

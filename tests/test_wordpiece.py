@@ -101,9 +101,9 @@ def vocabulary(*tokens):
 # The special tokens stand in no particular place: nothing may rely on [PAD] being 0.
 TINY = vocabulary("a", "##b", "[SEP]", "[MASK]", "b", "##a", "[UNK]", "the", "[PAD]", "[CLS]")
 MARKS = vocabulary(
-    *SPECIAL_TOKENS, "#", "##", "###", "####", "##a", "#a", "a", "...", ".", "?!", "--", "-", "##.",
-    "'", "n't", "'s", "'re", "[", "]", "##]", "mask", "[mask]", "mas", "##k", "é", "e", "##e", "##é",
-    ",x", "!", "中", "##文", "文", "\u0301", "1", "##23",
+    *SPECIAL_TOKENS, "#", "##", "###", "####", "##a", "#a", "a", "...", ".", "?!", "--", "-",
+    "##.", "'", "n't", "'s", "'re", "[", "]", "##]", "mask", "[mask]", "mas", "##k", "é", "e",
+    "##e", "##é", ",x", "!", "中", "##文", "文", "\u0301", "1", "##23",
 )  # fmt: skip
 
 
