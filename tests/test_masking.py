@@ -8,6 +8,7 @@ import copy
 import json
 import math
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ from transformers import DataCollatorForLanguageModeling, PreTrainedTokenizerFas
 from mlm_lib.masking import MaskingCollator, mask_tokens
 from mlm_lib.wordpiece import WordPieceTokenizer
 
+LESSON = Path(__file__).parent.parent / "notebooks" / "02_masking.ipynb"
 PAD, UNK, CLS, SEP, MASK = range(5)
 # 5..49 are words, 50..79 continue them (##), 80..99 are words again.
 VOCAB = [
@@ -761,3 +763,22 @@ def test_the_fingerprint_does_not_count_batches():
     before = collator.fingerprint()
     collator(EXAMPLES)
     assert collator.fingerprint() == before
+
+
+# ------------------------------------------------------------------------------------ the lesson
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("parameters", [{"RATE": 1}, {"MASK_SHARE": 1, "RANDOM_SHARE": 0}], ids=str)
+def test_lesson_02_agrees_with_transformers_at_shares_that_are_whole_numbers(parameters):
+    cells = json.loads(LESSON.read_text(encoding="utf-8"))["cells"]
+    names = {}
+    for cell in cells:
+        if cell["cell_type"] == "code":
+            source = "".join(cell["source"])
+            exec(source, names)
+            if "parameters" in cell["metadata"].get("tags", []):
+                names |= parameters
+            if "assert_close(by_hand, theirs" in source:
+                return
+    raise AssertionError("the cell that compares with transformers was not found")
