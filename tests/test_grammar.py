@@ -527,7 +527,7 @@ def test_entropy_is_the_same_from_two_samples(course):
     "shares", [{}, {"mask_share": 0.8, "random_share": 0.1}], ids=["masked", "corrupted"]
 )
 def test_the_floor_of_a_thousand_words_takes_less_than_a_second(course, documents, shares):
-    """A safety net, far below what a free core does. Processor time, so it counts alone."""
+    """A safety net, far below what a free core does. Processor time, without others."""
     some = documents[:64]
     start = time.process_time()
     course.floor(some, **shares)

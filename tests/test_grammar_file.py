@@ -37,7 +37,11 @@ MISTAKES = [
     ("{drink} .", "{drink}s .", "'{drink}s'"),
     ('when.mood = "glad"', 'when.moods = "glad"', "'moods'"),
     ('when.mood = "glad"', 'when.mood = "angry"', "'angry'"),
-    ('when.mood', 'when.country.country = "italy", when.country.capital = "cairo", when.mood', "in {"),
+    (
+        "when.mood",
+        'when.country.country = "italy", when.country.capital = "cairo", when.mood',
+        "no choice of the latents ever leads to",
+    ),
     # lists and latents that are empty, doubled, or cannot be drawn
     ('["paint", "clay"]', "[]", "'art'"),
     ('["poor", "weak"]', "[]", "opinion"),
