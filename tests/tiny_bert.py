@@ -4,6 +4,7 @@ import json
 import os
 import warnings
 
+import pytest
 import torch
 import torch.nn as nn
 from safetensors.torch import load_file, save_file
@@ -189,6 +190,15 @@ def load_quietly(folder):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         return load_checkpoint(folder)
+
+
+def load_with_warning(folder):
+    """The model, and the text of the one warning."""
+    with pytest.warns(UserWarning) as caught:
+        model, _ = load_checkpoint(folder)
+    (warning,) = caught
+    assert warning.filename == __file__  # it points at the caller's line
+    return model, str(warning.message)
 
 
 def assert_says(error, words):
