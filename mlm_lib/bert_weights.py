@@ -62,7 +62,7 @@ def canonical(weights):
         if today.startswith(("embeddings.", "encoder.", "pooler.")):
             today = f"bert.{today}"
         if today in renamed and not torch.equal(renamed[today], tensor):
-            raise ValueError(f"two different weights are called {today}, one of them as {name}")
+            raise ValueError(f"{today} has an old and a new name in the checkpoint, and two values")
         renamed[today] = tensor
     if DECODER_BIAS in renamed:  # tied it is the same; untied it is the one that is added
         renamed[BIAS] = renamed.pop(DECODER_BIAS)

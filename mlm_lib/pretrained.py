@@ -311,8 +311,8 @@ def _doubts(tokenizer, config):
         )
         if added:
             raise ValueError(
-                f"the vocabulary lacks {', '.join(added)}, and {other}: it seems to have lost "
-                "lines, which shifts all ids; take the checkpoint's own tokenizer"
+                f"the vocabulary in {tokenizer.name_or_path} lacks {', '.join(added)}, and "
+                f"{other}: it lost lines, which shifts all ids; take the checkpoint's own"
             )
         doubts.append(f"{other} in its tokenizer, whose padding is {pad}")
     elif added:

@@ -2,9 +2,7 @@
 
 import json
 import os
-import shutil
 import warnings
-from pathlib import Path
 
 import pytest
 import torch
@@ -17,9 +15,9 @@ from mlm_lib.wordpiece import WordPieceTokenizer
 
 TOKENS = "[PAD] [UNK] [CLS] [SEP] [MASK] a b c ##a ##b ##c abc".split()
 SIZES = {
-    "vocab_size": 16, "hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 12,
-    "max_position_embeddings": 20, "initializer_range": 0.5,
-}  # fmt: skip
+    **{"vocab_size": 16, "hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2},
+    **{"intermediate_size": 12, "max_position_embeddings": 20, "initializer_range": 0.5},
+}
 WORD, DECODER = "bert.embeddings.word_embeddings.weight", "cls.predictions.decoder.weight"
 BIAS, DECODER_BIAS = "cls.predictions.bias", "cls.predictions.decoder.bias"
 INDEX = "model.safetensors.index.json"
@@ -39,9 +37,9 @@ def wordpiece(tokens=TOKENS):
     return WordPieceTokenizer({token: index for index, token in enumerate(tokens)})
 
 
-def write(folder, model, **options):
-    model.save_pretrained(folder, **options)
-    wordpiece().to_hf().save_pretrained(folder)
+def write(folder, model, tokens=TOKENS):
+    model.save_pretrained(folder)
+    wordpiece(tokens).to_hf().save_pretrained(folder)
     return folder
 
 
@@ -68,9 +66,8 @@ def configure(folder, **changes):
 
 def pickled(folder, content=None, **options):
     """Replace the safetensors by a pickled file."""
-    torch.save(
-        weights_of(folder) if content is None else content, folder / "pytorch_model.bin", **options
-    )
+    content = weights_of(folder) if content is None else content
+    torch.save(content, folder / "pytorch_model.bin", **options)
     (folder / "model.safetensors").unlink()
 
 
@@ -81,9 +78,8 @@ def pickled_in_three(folder):
         file = f"pytorch_model-0000{i + 1}-of-00003.bin"
         torch.save(part, folder / file)
         place |= dict.fromkeys(part, file)
-    (folder / "pytorch_model.bin.index.json").write_text(
-        json.dumps({"metadata": {}, "weight_map": place})
-    )
+    index = json.dumps({"metadata": {}, "weight_map": place})
+    (folder / "pytorch_model.bin.index.json").write_text(index)
     (folder / "model.safetensors").unlink()
 
 
@@ -95,17 +91,17 @@ def in_three(folder):
 
 
 def contents(folder):
-    """Everything below a folder: files by their bytes, links by where they point, folders by nothing."""
+    """Everything below a folder: files by bytes, links by where they point, folders by None."""
     found = {}
     for path in folder.rglob("*"):
         content = path.read_bytes() if path.is_file() and not path.is_symlink() else None
-        found[path.relative_to(folder).as_posix()] = (
-            os.readlink(path) if path.is_symlink() else content
-        )
+        name = path.relative_to(folder).as_posix()
+        found[name] = os.readlink(path) if path.is_symlink() else content
     return found
 
 
-# ------------------------------------------------------------------------------------ changes, as functions of the folder
+# ------------------------------------------------------------------------------------ changes
+# Functions that make a function of the folder.
 
 
 def saved(kind, **changes):
@@ -121,9 +117,8 @@ def as_dtype(dtype):
 
 def old_names(weights):
     def old(name):
-        return name.replace("LayerNorm.weight", "LayerNorm.gamma").replace(
-            "LayerNorm.bias", "LayerNorm.beta"
-        )
+        name = name.replace("LayerNorm.weight", "LayerNorm.gamma")
+        return name.replace("LayerNorm.bias", "LayerNorm.beta")
 
     return {old(name): weight for name, weight in weights.items()}
 
@@ -138,9 +133,8 @@ def move(old, new):
 
 
 def text(file, content):
-    return lambda folder: (folder / file).write_bytes(
-        content if isinstance(content, bytes) else content.encode()
-    )
+    content = content if isinstance(content, bytes) else content.encode()
+    return lambda folder: (folder / file).write_bytes(content)
 
 
 def cut(file, size):
@@ -196,6 +190,15 @@ def load_quietly(folder):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         return load_checkpoint(folder)
+
+
+def load_with_warning(folder):
+    """The model, and the text of the one warning."""
+    with pytest.warns(UserWarning) as caught:
+        model, _ = load_checkpoint(folder)
+    (warning,) = caught
+    assert warning.filename == __file__  # it points at the caller's line
+    return model, str(warning.message)
 
 
 def assert_says(error, words):

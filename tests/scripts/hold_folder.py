@@ -1,9 +1,12 @@
-"""Holds the folder of its argument against other programs until its standard input ends."""
+"""Holds the folder of its argument until its standard input ends; says "held", or why it cannot."""
 
 import sys
 
 from mlm_lib.files import only_writer
 
-with only_writer(sys.argv[1]):
-    print("held", flush=True)
-    sys.stdin.read()
+try:
+    with only_writer(sys.argv[1]):
+        print("held", flush=True)
+        sys.stdin.read()
+except BlockingIOError as error:
+    print(error, flush=True)

@@ -1,0 +1,88 @@
+"""Kills write_folder at each step that touches files, and prints what then stood in the folder."""
+
+import json
+import os
+import shutil
+import signal
+import sys
+from pathlib import Path
+
+from mlm_lib import files
+
+root = Path(os.environ["ROOT"])
+folder = root / "saved"
+OWN = ["config", "weights"]
+NOTES = {"README.md": "notes", "log/loss.txt": "1.0", "log/2024/deep.txt": "deep"}
+
+
+def save(number):
+    with files.write_folder(folder, OWN) as stage:
+        for name in OWN:
+            (stage / name).write_text(str(number))
+
+
+def prepare(fresh):
+    shutil.rmtree(root)
+    root.mkdir()
+    if not fresh:
+        for name, note in NOTES.items():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_text(note)
+        save(1)
+
+
+def inodes():
+    return [(folder / name).stat().st_ino for name in NOTES if (folder / name).exists()]
+
+
+def killed(when):
+    """Save 2 in a process that ends by SIGKILL at its `when`-th step."""
+    child = os.fork()
+    if child == 0:
+        seen = 0
+
+        def hook(event, args):
+            nonlocal seen
+            seen += event == "open" or event.startswith(("os.", "shutil.", "ctypes.dlsym"))
+            if seen == when:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        sys.addaudithook(hook)
+        try:
+            save(2)
+        finally:
+            os._exit(0)
+    return os.waitpid(child, 0)[1] == signal.SIGKILL
+
+
+def state(before):
+    """The number in the folder; None where there is none; a sentence if anything was lost."""
+    if mode == "two steps" and not folder.exists():
+        with files.write_folder(folder, []):  # whoever saves next gets the folder back first
+            pass
+    if not folder.exists():
+        return None
+    numbers = {(folder / name).read_text() for name in OWN}
+    if len(numbers) != 1:
+        return f"mixed: {numbers}"
+    if inodes() != before:
+        return "notes lost or copied"
+    return int(numbers.pop())
+
+
+results = {}
+exchange = files._exchange
+for mode in ("over", "two steps", "fresh"):
+    files._exchange = (lambda one, other: False) if mode == "two steps" else exchange
+    found, alive = [], True
+    while alive:
+        prepare(fresh=mode == "fresh")
+        before = inodes()
+        alive = killed(len(found) + 1)
+        if alive:
+            try:
+                found.append(state(before))
+            except OSError as error:
+                found.append(repr(error))
+    results[mode] = found
+print(json.dumps(results))
