@@ -234,7 +234,7 @@ def test_without_an_activation_the_head_is_affine_before_its_norm():
     )
 
 
-# ------------------------------------------------------------------------------------ one parameter under two names
+# -------------------------------------------------------------------- one parameter under two names
 
 
 def test_a_tied_head_has_no_matrix_of_its_own():

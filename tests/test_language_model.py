@@ -102,7 +102,7 @@ def gradients(model, loss):
     }
 
 
-# ------------------------------------------------------------------------------------ arithmetic written out
+# --------------------------------------------------------------------------- arithmetic written out
 
 
 def lstm_by_hand(layers, vectors):
@@ -306,7 +306,7 @@ def test_a_bidirectional_model_is_two_models_of_one_direction(kind, side):
     same(output["lm_embeddings"][..., H:], backward["lm_embeddings"].flip(1), 1e-12)
 
 
-# ------------------------------------------------------------------------------------ other libraries
+# ---------------------------------------------------------------------------------- other libraries
 
 
 @each_kind
@@ -667,7 +667,7 @@ def test_dropout_within_the_contextualizer_acts_in_training_only(kind):
         assert torch.equal(noisy[0][0], noisy[1][0]) and (noisy[0][-1][mask] != 0).all()
 
 
-# ------------------------------------------------------------------------------------ without the softmax
+# ------------------------------------------------------------------------------ without the softmax
 
 
 @each_kind
@@ -824,7 +824,7 @@ def test_wrong_inputs_are_refused_with_what_is_wrong(call, ids, mask, words):
     assert model.get_metrics() == {"perplexity": 0.0}
 
 
-# ------------------------------------------------------------------------------------ sampled softmax
+# ---------------------------------------------------------------------------------- sampled softmax
 
 
 @each_kind
@@ -870,7 +870,7 @@ def test_sparse_gradients_are_those_of_the_dense_model_and_sparse_adam_takes_the
     assert not sparse.softmax.weight.grad.is_sparse  # evaluation is the full softmax
 
 
-# ------------------------------------------------------------------------------------ as an embedder
+# ----------------------------------------------------------------------------------- as an embedder
 
 
 def mixture(embedder, model, ids, mask):
@@ -1043,7 +1043,7 @@ def test_training_a_model_on_a_frozen_embedder_leaves_the_language_model_to_the_
     assert (embedder.scalars != 0).all() and embedder.gamma != 1
 
 
-# ------------------------------------------------------------------------------------ copies and precisions
+# ---------------------------------------------------------------------------- copies and precisions
 
 
 @each_kind

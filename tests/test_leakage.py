@@ -116,7 +116,7 @@ def everywhere(length):
     return torch.ones(length, length).bool()
 
 
-# ------------------------------------------------------------------------------------ honest readers
+# ----------------------------------------------------------------------------------- honest readers
 
 HONEST = {
     "lstm": lambda: LSTMContextualizer(E, 4, 1, bidirectional=False),
@@ -474,7 +474,7 @@ def test_a_detached_leak_from_another_row_is_found():
     assert torch.equal(leaks, NEXT)
 
 
-# ------------------------------------------------------------------------------------ nothing is touched
+# ------------------------------------------------------------------------------- nothing is touched
 
 
 class Mixed(nn.Module):
@@ -643,7 +643,7 @@ def test_a_bidirectional_module_of_odd_width_is_an_error():
         assert_no_leaks(Apply(lambda x: x[..., :5], bidirectional=True), E)
 
 
-# ------------------------------------------------------------------------------------ the floor: arithmetic
+# ---------------------------------------------------------------------------- the floor: arithmetic
 
 
 @pytest.mark.parametrize("chance, count, nats", [(1e-9, 100, 2.5), (0.01, 7, 0.4), (0.5, 1, 1.0)])
@@ -680,7 +680,7 @@ def test_a_loss_above_the_floor_passes_however_high():
         assert_above_floor(loss, Floor(1.0, 0.0, 10**6))
 
 
-# ------------------------------------------------------------------------------------ the floor: models
+# -------------------------------------------------------------------------------- the floor: models
 
 LETTERS = """
 [letters]

@@ -183,7 +183,7 @@ def test_from_config_ties_the_head_to_the_word_embeddings_and_takes_the_activati
     )  # small initial weights know nothing yet
 
 
-# ------------------------------------------------------------------------------------ three forms, one loss
+# ---------------------------------------------------------------------------- three forms, one loss
 
 
 @each_kind
@@ -231,7 +231,7 @@ def test_positions_and_targets_may_be_integers_of_any_width(dtype):
     same(output["loss"], model(ids, mask, labels=labels)["loss"])
 
 
-# ------------------------------------------------------------------------------------ what does not count
+# ------------------------------------------------------------------------------ what does not count
 
 
 @each_kind
