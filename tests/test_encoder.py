@@ -4,13 +4,14 @@ import math
 from dataclasses import replace
 from functools import cache
 
+import numpy as np
 import pytest
 import torch
 import torch.nn as nn
 from torch.testing import assert_close
 from transformers import BertConfig, BertForMaskedLM
 
-from mlm_lib.encoder import BertEncoder, EncoderConfig, attention_weights, drop
+from mlm_lib.encoder import BertEncoder, EncoderConfig, attention_weights
 from mlm_lib.pretrained import from_hf
 
 V, H, A, T = 40, 16, 4, 9
@@ -27,7 +28,8 @@ either_attention = pytest.mark.parametrize(
     "weights", [False, True], ids=["fused attention", "attention with weights"]
 )
 
-# One row of each kind: nothing padded; on the right; on the left; in the middle, and here and there; a single word.
+# One row of each kind: nothing padded; on the right; on the left; in the middle, and here and
+# there; a single word.
 REAL = torch.tensor(
     [
         [1] * 9,
@@ -68,10 +70,15 @@ def batch(real=REAL, seed=0, size=V):
 @cache
 def pair(act="gelu", layers=3, heads=A):
     """transformers' model and ours, of the same weights."""
+    sizes = {"vocab_size": V, "hidden_size": H, "intermediate_size": 24, "type_vocab_size": 3}
+    options = {"hidden_act": act, "layer_norm_eps": 1e-3, "attn_implementation": "eager"}
     config = BertConfig(
-        vocab_size=V, hidden_size=H, num_hidden_layers=layers, num_attention_heads=heads, intermediate_size=24,
-        max_position_embeddings=T, type_vocab_size=3, hidden_act=act, layer_norm_eps=1e-3, attn_implementation="eager",
-    )  # fmt: skip
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        max_position_embeddings=T,
+        **sizes,
+        **options,
+    )
     theirs = drawn(BertForMaskedLM(config).double()).eval()
     return theirs.bert, from_hf(theirs).embedder
 
@@ -80,7 +87,7 @@ def everything(model, ids, mask=None, types=None):
     return model(ids, mask, types, output_hidden_states=True, output_attentions=True)
 
 
-# ------------------------------------------------------------------------------------ equal to BertModel
+# ------------------------------------------------------------------------------- equal to BertModel
 
 
 @pytest.mark.parametrize(
@@ -117,14 +124,12 @@ def test_the_gradients_are_those_of_bert_model(weights):
     first, last = theirs.encoder.layer[0], theirs.encoder.layer[-1]
     parts = [first.attention.self.query, first.attention.self.key, first.attention.self.value]
     tables, mine = theirs.embeddings, model.embeddings
-    wanted = [
-        tables.word_embeddings, tables.position_embeddings, tables.token_type_embeddings, tables.LayerNorm, *parts,
-        last.attention.output.LayerNorm, last.intermediate.dense, last.output.dense,
-    ]  # fmt: skip
-    found = [
-        mine.word, mine.position, mine.token_type, mine.norm, model.blocks[0].attention.query_key_value,
-        model.blocks[-1].attention_norm, model.blocks[-1].expand, model.blocks[-1].contract,
-    ]  # fmt: skip
+    wanted = [tables.word_embeddings, tables.position_embeddings, tables.token_type_embeddings]
+    wanted += [tables.LayerNorm, *parts, last.attention.output.LayerNorm]
+    wanted += [last.intermediate.dense, last.output.dense]
+    found = [mine.word, mine.position, mine.token_type, mine.norm]
+    found += [model.blocks[0].attention.query_key_value, model.blocks[-1].attention_norm]
+    found += [model.blocks[-1].expand, model.blocks[-1].contract]
     expected = torch.autograd.grad(
         theirs(ids, REAL.long(), types).last_hidden_state, [part.weight for part in wanted], signal
     )
@@ -271,7 +276,7 @@ def test_no_mask_means_that_every_token_is_real():
     assert torch.equal(model(ids, torch.ones_like(ids), torch.zeros_like(ids)), model(ids))
 
 
-# ------------------------------------------------------------------------------------ attention weights
+# -------------------------------------------------------------------------------- attention weights
 
 
 @pytest.mark.parametrize("train", [True, False])
@@ -295,7 +300,7 @@ def test_asking_for_attention_weights_does_not_change_the_output(real):
     assert_close(model(ids, real, output_attentions=True).last, model(ids, real), **exact)
 
 
-# ------------------------------------------------------------------------------------ rows picked inside the last block
+# ---------------------------------------------------------------- rows picked inside the last block
 
 SELECTIONS = {
     "(N, H)": lambda states: states[REAL],
@@ -339,7 +344,7 @@ def test_the_last_block_computes_only_the_picked_rows():
     assert rows == [5 * T, 5 * T, 5 * 2]
 
 
-# ------------------------------------------------------------------------------------ without gradients
+# -------------------------------------------------------------------------------- without gradients
 
 
 @pytest.mark.parametrize("activation", ["gelu", "gelu_tanh", "relu", "silu"])
@@ -399,39 +404,7 @@ def test_with_every_attention_weight_dropped_only_the_bias_of_attention_is_left(
         assert_close(after, block.feed_forward_norm(hidden + block.feed_forward(hidden)), **exact)
 
 
-@pytest.mark.parametrize("share", [0.1, 0.37, 0.9])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
-def test_drop_zeroes_its_share_and_keeps_the_mean(share, dtype):
-    torch.manual_seed(0)
-    values = torch.ones(
-        333, 1001, dtype=dtype, requires_grad=True
-    )  # a number that is no multiple of 4
-    dropped = drop(values, share)
-    error = (share * (1 - share) / values.numel()) ** 0.5
-    assert abs((dropped == 0).double().mean() - share) < 5 * error + 1e-5
-    assert dropped.dtype == dtype and len(dropped.unique()) == 2
-    assert dropped.max().item() == pytest.approx(
-        1 / (1 - share), rel=1e-2 if dtype == torch.bfloat16 else 1e-3
-    )
-    dropped.sum().backward()
-    assert torch.equal(values.grad, dropped)  # what was dropped gets no gradient
-
-
-def test_drop_decides_for_each_value_by_itself_and_by_the_seed():
-    torch.manual_seed(0)
-    kept = drop(torch.ones(40_000, 4), 0.5) > 0
-    patterns = (
-        (kept * torch.tensor([1, 2, 4, 8])).sum(1).bincount(minlength=16)
-    )  # four neighbours share one random number
-    assert ((patterns - 2500).abs() < 5 * 2500**0.5).all()
-    torch.manual_seed(0)
-    assert torch.equal(drop(torch.ones(40_000, 4), 0.5) > 0, kept)
-    assert torch.equal(drop(torch.ones(3), 0.0), torch.ones(3)) and torch.equal(
-        drop(torch.ones(3), 1.0), torch.zeros(3)
-    )
-
-
-# ------------------------------------------------------------------------------------ initial weights
+# ---------------------------------------------------------------------------------- initial weights
 
 
 @pytest.mark.parametrize("std", [None, 0.1])
@@ -469,117 +442,96 @@ def test_the_pad_row_starts_at_0_and_is_not_moved_by_its_inputs(pad):
 # ------------------------------------------------------------------------------------ errors
 
 
+ONES = torch.ones(2, 3, dtype=torch.long)
+LOWEST = torch.finfo(torch.float32).min
+
+
 @pytest.mark.parametrize(
-    "arguments, message",
+    "name, wrong, words",
     [
-        (
-            {"input_ids": torch.zeros(2, T + 1, dtype=torch.long)},
-            rf"{T + 1} tokens.*max_length={T}",
-        ),
-        (
-            {"input_ids": torch.tensor([[1, -1, 2]])},
-            r"input_ids holds -1, outside the vocabulary, 0\.\.39",
-        ),
-        (
-            {"input_ids": torch.tensor([[1, 2, V]])},
-            r"input_ids holds 40, outside the vocabulary, 0\.\.39",
-        ),
-        ({"input_ids": torch.tensor([[1, 2, -100]], dtype=torch.int32)}, "input_ids holds -100"),
-        ({"input_ids": torch.tensor([1, 2, 3])}, r"input_ids must be.*\(3,\)"),
-        ({"input_ids": torch.zeros(2, 3, 4, dtype=torch.long)}, r"input_ids must be.*\(2, 3, 4\)"),
-        ({"input_ids": torch.zeros(2, 3)}, "input_ids must be.*torch.float32"),
-        ({"input_ids": torch.zeros(2, 3, dtype=torch.bool)}, "input_ids must be.*torch.bool"),
-        (
-            {"input_ids": torch.zeros(2, 3, dtype=torch.complex64)},
-            "input_ids must be.*torch.complex64",
-        ),
-        ({"input_ids": [[1, 2, 3], [4, 5, 6]]}, "input_ids must be.*list"),
-        (
-            {"token_type_ids": torch.full((2, 3), -1)},
-            r"token_type_ids holds -1, outside the segment types, 0\.\.1",
-        ),
-        (
-            {"token_type_ids": torch.full((2, 3), 2)},
-            r"token_type_ids holds 2, outside the segment types, 0\.\.1",
-        ),
-        (
-            {"token_type_ids": torch.zeros(2, 4, dtype=torch.long)},
-            r"token_type_ids has the shape \(2, 4\), input_ids \(2, 3\)",
-        ),
-        (
-            {"token_type_ids": torch.zeros(3, dtype=torch.long)},
-            r"token_type_ids has the shape \(3,\), input_ids \(2, 3\)",
-        ),
-        ({"token_type_ids": torch.zeros(2, 3)}, "token_type_ids.*torch.float32"),
-        ({"token_type_ids": torch.full((2, 3), math.nan)}, "token_type_ids.*torch.float32"),
-        ({"token_type_ids": torch.ones(2, 3, dtype=torch.bool)}, "token_type_ids.*torch.bool"),
-        (
-            {"attention_mask": torch.ones(2, 2)},
-            r"attention_mask has the shape \(2, 2\), input_ids \(2, 3\)",
-        ),
-        (
-            {"attention_mask": torch.ones(3)},
-            r"attention_mask has the shape \(3,\), input_ids \(2, 3\)",
-        ),
-        (
-            {"attention_mask": torch.ones(2, 1, 1, 3)},
-            r"attention_mask has the shape \(2, 1, 1, 3\)",
-        ),
-        ({"attention_mask": torch.ones(1, 3)}, r"attention_mask has the shape \(1, 3\)"),
-        ({"attention_mask": torch.tensor([[1, 1, 0], [1, 0.5, 0]])}, r"attention_mask holds 0\.5"),
-        (
-            {"attention_mask": torch.tensor([[0.0, 0, -math.inf], [0, 0, 0]])},
-            "attention_mask holds -inf",
-        ),
-        (
-            {"attention_mask": torch.tensor([[0.0, 0, -10000], [0, 0, 0]])},
-            "attention_mask holds -10000",
-        ),
-        (
-            {"attention_mask": torch.tensor([[0.0, 0, torch.finfo(torch.float32).min], [0, 0, 0]])},
-            r"attention_mask holds -3\.4",
-        ),
-        (
-            {"attention_mask": torch.tensor([[1, 1, math.nan], [1, 1, 1]])},
-            "attention_mask holds nan",
-        ),
-        ({"attention_mask": torch.tensor([[1, 1, -1], [1, 1, 1]])}, "attention_mask holds -1"),
-        ({"attention_mask": torch.tensor([[1, 2, 3], [1, 1, 1]])}, "attention_mask holds 2"),
-        ({"attention_mask": [[1, 1, 1], [1, 1, 1]]}, "attention_mask.*list"),
+        ("input_ids", torch.zeros(2, T + 1).long(), f"{T + 1} tokens.*max_length={T}"),
+        ("input_ids", torch.tensor([[1, -1, 2]]), "holds -1; a number from 0 to 39"),
+        ("input_ids", torch.tensor([[1, 2, V]]), "holds 40; a number from 0 to 39"),
+        ("input_ids", torch.tensor([[1, 2, -100]], dtype=torch.int32), "holds -100"),
+        ("input_ids", torch.tensor([1, 2, 3]), r"tensor \(3,\); a tensor \(B, T\)"),
+        ("input_ids", torch.zeros(2, 3, 4).long(), r"tensor \(2, 3, 4\)"),
+        ("input_ids", torch.zeros(2, 3), "torch.float32.*whole numbers"),
+        ("input_ids", torch.zeros(2, 3).bool(), "torch.bool.*whole numbers"),
+        ("input_ids", torch.zeros(2, 3, dtype=torch.complex64), "torch.complex64"),
+        ("input_ids", [[1, 2, 3], [4, 5, 6]], r"=\[\[1, 2, 3\], .* a tensor \(B, T\)"),
+        ("input_ids", None, "=None; a tensor"),
+        ("token_type_ids", torch.full((2, 3), -1), "holds -1; a number from 0 to 1"),
+        ("token_type_ids", torch.full((2, 3), 2), "holds 2; a number from 0 to 1"),
+        ("token_type_ids", torch.zeros(2, 4).long(), r"\(2, 4\).*\(2, 3\), the shape of input_ids"),
+        ("token_type_ids", torch.zeros(3).long(), r"\(3,\).*\(2, 3\), the shape of input_ids"),
+        ("token_type_ids", torch.zeros(2, 3), "torch.float32"),
+        ("token_type_ids", torch.full((2, 3), math.nan), "torch.float32"),
+        ("token_type_ids", torch.ones(2, 3).bool(), "torch.bool"),
+        ("attention_mask", torch.ones(2, 2), r"\(2, 2\).*\(2, 3\), the shape of input_ids"),
+        ("attention_mask", torch.ones(3), r"\(3,\).*\(2, 3\)"),
+        ("attention_mask", torch.ones(2, 1, 1, 3), r"\(2, 1, 1, 3\).*\(2, 3\)"),
+        ("attention_mask", torch.ones(1, 3), r"\(1, 3\).*\(2, 3\)"),
+        ("attention_mask", torch.tensor([[1, 1, 0], [1, 0.5, 0]]), r"holds 0\.5; 1 at real tokens"),
+        ("attention_mask", torch.tensor([[0.0, 0, -math.inf], [0, 0, 0]]), "holds -inf"),
+        ("attention_mask", torch.tensor([[0.0, 0, -10000], [0, 0, 0]]), "holds -10000"),
+        ("attention_mask", torch.tensor([[0.0, 0, LOWEST], [0, 0, 0]]), r"holds -3\.4"),
+        ("attention_mask", torch.tensor([[1, 1, math.nan], [1, 1, 1]]), "holds nan"),
+        ("attention_mask", torch.tensor([[1, 1, -1], [1, 1, 1]]), "holds -1"),
+        ("attention_mask", torch.tensor([[1, 2, 3], [1, 1, 1]]), "holds 2"),
+        ("attention_mask", [[1, 1, 1], [1, 1, 1]], r"=\[\[1, 1, 1\], "),
+        ("output_attentions", "no", "='no'; True or False"),
+        ("output_hidden_states", 1, "=1; True or False"),
     ],
-    ids=lambda value: value if isinstance(value, str) else next(iter(value)),
+    ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_what_cannot_be_encoded_is_refused_by_name_and_value(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        ours()(**{"input_ids": torch.ones(2, 3, dtype=torch.long)} | arguments)
+def test_what_cannot_be_encoded_is_refused_by_name_and_value(name, wrong, words):
+    with pytest.raises(
+        ValueError, match=f"{name}.*{words}" if "max_length" not in words else words
+    ):
+        ours()(**{"input_ids": ONES} | {name: wrong})
+
+
+WRONG = {
+    **dict.fromkeys([*SIZES, "type_vocab_size"], (0, -1, 2.0, "2", None, True, 2**70)),
+    **dict.fromkeys(("dropout", "attention_dropout"), (-0.1, 1.1, math.nan, "0.1", True)),
+    **dict.fromkeys(("initializer_range", "layer_norm_eps"), (-1.0, math.nan, math.inf, "1e-12")),
+    "activation": ("gelu_new", "GELU", None, ["gelu"]),
+    "pad_token_id": (-1, V, 0.5, "0", True),
+}
 
 
 @pytest.mark.parametrize(
     "name, wrong",
-    [
-        *(
-            (name, wrong)
-            for name in [*SIZES, "type_vocab_size"]
-            for wrong in (0, -1, 2.0, "2", None)
-        ),
-        ("num_layers", True),
-        ("num_heads", 3),
-        ("num_heads", 32),
-        *(
-            (name, wrong)
-            for name in ("dropout", "attention_dropout")
-            for wrong in (-0.1, 1.1, math.nan, "0.1")
-        ),
-        *(("activation", wrong) for wrong in ("gelu_new", "GELU", None, ["gelu"])),
-        *(("pad_token_id", wrong) for wrong in (-1, V, 0.5, "0")),
-        *(
-            (name, wrong)
-            for name in ("initializer_range", "layer_norm_eps")
-            for wrong in (-1.0, math.nan, "1e-12")
-        ),
-    ],
+    [(name, wrong) for name, values in WRONG.items() for wrong in values]
+    + [("num_heads", 3), ("num_heads", 32), ("dropout", None)],
 )
 def test_a_config_that_makes_no_encoder_is_refused_by_name_and_value(name, wrong):
     with pytest.raises(ValueError) as error:
         EncoderConfig(**SIZES | {name: wrong})
     assert f"{name}={wrong!r}" in str(error.value)
+
+
+@pytest.mark.parametrize("wrong", [None, SIZES, EncoderConfig])
+def test_an_encoder_is_made_from_a_config_alone(wrong):
+    with pytest.raises(ValueError, match="config=.* an EncoderConfig is needed"):
+        BertEncoder(wrong)
+
+
+def test_numpy_sizes_become_plain_ones():
+    config = EncoderConfig(**SIZES | {"hidden_size": np.int64(H), "dropout": np.float64(0.2)})
+    assert type(config.hidden_size) is int and type(config.dropout) is float
+
+
+# ------------------------------------------------------------------------------------ description
+
+
+@pytest.mark.parametrize(
+    "option",
+    [{name: size + 4} for name, size in SIZES.items()]
+    + [{"dropout": 0.2}, {"attention_dropout": 0.2}, {"activation": "gelu_tanh"}]
+    + [{"layer_norm_eps": 1e-6}, {"pad_token_id": 3}, {"type_vocab_size": 3}, {"num_heads": 2}],
+    ids=str,
+)
+def test_encoders_that_compute_differently_are_described_differently(option):
+    same, other = repr(ours()), repr(ours(**option))
+    assert repr(ours()) == same != other and " at 0x" not in same

@@ -1,4 +1,4 @@
-"""The masked-LM head: the right score at each asked position, from a projection that is one matrix with the embedding."""
+"""The masked-LM head: the right score at each asked position, and one matrix with the embedding."""
 
 import copy
 import io
@@ -29,7 +29,7 @@ def states(batch=B, length=T, seed=0):
 
 
 def randomised(module, seed=1):
-    """The module in float64 with every parameter drawn anew, so that no bias is 0 and no scale is 1."""
+    """The module in float64, every parameter drawn anew, so that no bias is 0 and no scale is 1."""
     g = torch.Generator().manual_seed(seed)
     for parameter in module.double().parameters():
         parameter.data = torch.randn(parameter.shape, generator=g, dtype=torch.float64)
@@ -59,7 +59,8 @@ def tied_model(vocab_size=V, dtype=torch.float32):
 
 
 def test_two_positions_by_hand():
-    # With an identity for the dense layer, relu makes (−1, 4) to (0, 4), and layer norm that to (−1, 1).
+    # With an identity for the dense layer, relu makes (−1, 4) to (0, 4), and layer norm that to
+    # (−1, 1).
     head = MaskedLMHead(2, 3, activation="relu")
     with torch.no_grad():
         head.dense.weight.copy_(torch.eye(2))
@@ -162,10 +163,7 @@ def test_the_number_of_masks_may_change_from_call_to_call():
 def test_padded_positions_get_scores_that_a_weight_of_0_takes_out_of_the_gradient():
     head = randomised(MaskedLMHead(H, V))
     gradients = []
-    for padding in (
-        0,
-        3,
-    ):  # the second slot of the first row is padding, and what it names must not matter
+    for padding in (0, 3):  # the second slot of row 0 is padding: what it names must not matter
         hidden = states().requires_grad_()
         logits = head(hidden, torch.tensor([[2, padding], [1, 4], [0, 1]]))
         weights = torch.tensor([[1.0, 0.0], [1.0, 1.0], [1.0, 1.0]], dtype=torch.float64)
@@ -205,6 +203,8 @@ def test_softmax_gives_probabilities_over_the_vocabulary(asked):
     for name, expected in (
         ("softmax", scores.softmax(-1)),
         ("log_softmax", scores.log_softmax(-1)),
+        ("softmin", (-scores).softmax(-1)),
+        ("normalize", nn.functional.normalize(scores, dim=-1)),
     ):
         head = MaskedLMHead(H, token_embedding=embedding, output_activation=name).double()
         head.load_state_dict(logits.state_dict())
@@ -234,7 +234,7 @@ def test_without_an_activation_the_head_is_affine_before_its_norm():
     )
 
 
-# ------------------------------------------------------------------------------------ one parameter under two names
+# -------------------------------------------------------------------- one parameter under two names
 
 
 def test_a_tied_head_has_no_matrix_of_its_own():
@@ -435,11 +435,36 @@ def test_an_embedding_is_asked_for_and_not_its_weight():
         MaskedLMHead(H, token_embedding=nn.Embedding(V, H).weight)
 
 
-@pytest.mark.parametrize("wrong", ["swishy", 3, "", "math"], ids=repr)
+@pytest.mark.parametrize("wrong", ["swishy", 3, "", "math", "glu", "cross_entropy", []], ids=repr)
 @pytest.mark.parametrize("which", ["activation", "output_activation"])
 def test_an_unknown_activation_is_refused_at_once_and_by_name(which, wrong):
-    with pytest.raises(ValueError, match=f"activation {wrong!r} is neither"):
+    with pytest.raises(ValueError) as error:
         MaskedLMHead(H, V, **{which: wrong})
+    assert f"{which}={wrong!r}; a callable" in str(error.value)
+
+
+def test_looking_an_activation_up_draws_no_random_number():
+    states = []
+    for activation in (None, "gumbel_softmax"):
+        torch.manual_seed(0)
+        MaskedLMHead(H, V, activation=activation)
+        states.append(torch.get_rng_state())
+    assert torch.equal(*states)
+
+
+@pytest.mark.parametrize("eps", [-1, math.nan, math.inf, "1e-12", None, True], ids=repr)
+def test_an_eps_that_is_no_number_of_0_or_more_is_refused(eps):
+    with pytest.raises(ValueError, match=f"layer_norm_eps={eps!r}"):
+        MaskedLMHead(H, V, layer_norm_eps=eps)
+
+
+@pytest.mark.parametrize(
+    "option", [{"activation": "relu"}, {"activation": None}, {"output_activation": "softmin"}]
+)
+def test_heads_that_compute_differently_are_described_differently(option):
+    same = repr(MaskedLMHead(H, V))
+    assert repr(MaskedLMHead(H, V)) == same != repr(MaskedLMHead(H, V, **option))
+    assert " at 0x" not in same + repr(MaskedLMHead(H, V, **option))
 
 
 @pytest.mark.parametrize("wrong", [-1, T, 1000], ids=str)
@@ -470,10 +495,10 @@ def test_a_position_of_the_next_row_is_an_error_in_this_one():
         (torch.tensor(2), r"\(\)"),
         (torch.zeros(1, 2, dtype=torch.long), r"\(1, 2\).*\(3, M\)"),
         (torch.zeros(B, 2, 1, dtype=torch.long), r"\(3, 2, 1\)"),
-        (torch.zeros(B, T + 1, dtype=torch.bool), r"\(3, 5\).*\(3, 6\)"),
-        (torch.zeros(B - 1, T, dtype=torch.bool), r"\(3, 5\).*\(2, 5\)"),
-        (torch.zeros(B * T, dtype=torch.bool), r"\(3, 5\).*\(15,\)"),
-        ([[0, 1], [0, 1], [0, 1]], "mask_positions.*list"),
+        (torch.zeros(B, T + 1, dtype=torch.bool), r"\(3, 6\).*\(3, 5\)"),
+        (torch.zeros(B - 1, T, dtype=torch.bool), r"\(2, 5\).*\(3, 5\)"),
+        (torch.zeros(B * T, dtype=torch.bool), r"\(15,\).*\(3, 5\)"),
+        ([[0, 1], [0, 1], [0, 1]], r"mask_positions=\[\[0, 1\]"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -496,4 +521,9 @@ def test_questions_of_another_kind_or_shape_are_refused_with_what_they_are(asked
 def test_states_that_the_head_cannot_read_are_refused_by_shape(shape, asked):
     with pytest.raises(ValueError) as error:
         MaskedLMHead(H, V)(torch.zeros(shape), asked)
-    assert f"{shape}; this head reads (B, T, {H})" in str(error.value)
+    assert f"hidden=a torch.float32 tensor {shape}; a tensor (B, T" in str(error.value)
+
+
+def test_states_that_are_no_tensor_are_refused():
+    with pytest.raises(ValueError, match=r"hidden=\[\[0.0\]\]; a tensor"):
+        MaskedLMHead(1, V)([[0.0]])

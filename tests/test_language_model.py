@@ -1,4 +1,4 @@
-"""The language model: each direction against arithmetic written out in loops, blind to padding, and an embedder for others."""
+"""The language model: each direction against arithmetic in loops, blind to padding as well."""
 
 import copy
 import io
@@ -9,16 +9,13 @@ import warnings
 import pytest
 import torch
 import torch.nn as nn
+from torch.utils._python_dispatch import TorchDispatchMode
 from transformers.loss.loss_utils import ForCausalLMLoss
 
+from mlm_lib import checks, contextualizers, encoder
+from mlm_lib.contextualizers import LSTMContextualizer, TransformerContextualizer
 from mlm_lib.heads import MaskedLMHead
-from mlm_lib.language_model import (
-    LanguageModel,
-    LanguageModelEmbedder,
-    LSTMContextualizer,
-    TransformerContextualizer,
-    sinusoids,
-)
+from mlm_lib.language_model import LanguageModel, LanguageModelEmbedder
 from mlm_lib.losses import IGNORE
 from mlm_lib.masked_lm import MaskedLanguageModel
 from mlm_lib.training import HeldOut, TrainingConfig, train
@@ -28,8 +25,9 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 V, H, HEADS, LAYERS = 11, 6, 2, 2
 LENGTHS = [5, 1, 4, 2]
 KEYS = {
-    "loss", "forward_loss", "backward_loss", "batch_weight", "lm_embeddings", "noncontextual_token_embeddings", "mask",
-}  # fmt: skip
+    *("loss", "forward_loss", "backward_loss", "batch_weight"),
+    *("lm_embeddings", "noncontextual_token_embeddings", "mask"),
+}
 each_kind = pytest.mark.parametrize("kind", ["lstm", "transformer"])
 each_way = pytest.mark.parametrize("bidirectional", [False, True], ids=["one", "both"])
 each_side = pytest.mark.parametrize("side", ["none", "right", "left", "both"])
@@ -46,7 +44,10 @@ def contextualizer(kind, *, width=H, hidden=H, layers=LAYERS, bidirectional=True
 
 
 def build(kind="lstm", *, bidirectional=True, sizes=None, inner_dropout=0.0, seed=0, **options):
-    """A small model in float64 and evaluation mode with every parameter drawn anew, so that no bias is 0 and no scale 1."""
+    """A small model in float64 and evaluation mode.
+
+    Every parameter is drawn anew, so that no bias is 0 and no scale 1.
+    """
     sizes = sizes or {}
     inner = contextualizer(kind, bidirectional=bidirectional, dropout=inner_dropout, **sizes)
     model = LanguageModel(
@@ -68,7 +69,7 @@ def rows(lengths=LENGTHS, seed=1):
 
 
 def padded(some, side, pad=0, extra=0):
-    """Rows as ids and mask, pads on one side or on both, `extra` columns of them more than needed."""
+    """Rows as ids and mask, pads on one side or on both, `extra` columns more than needed."""
     length = max(map(len, some)) + extra
     ids, mask = (
         torch.full((len(some), length), pad),
@@ -102,7 +103,7 @@ def gradients(model, loss):
     }
 
 
-# ------------------------------------------------------------------------------------ arithmetic written out
+# --------------------------------------------------------------------------- arithmetic written out
 
 
 def lstm_by_hand(layers, vectors):
@@ -183,7 +184,10 @@ def transformer_by_hand(stack, vectors):
 
 
 def by_hand(model, ids, mask):
-    """Losses and layers from the real tokens alone, row by row; the backward direction is the same code on a reversed row."""
+    """Losses and layers from the real tokens alone, row by row.
+
+    The backward direction is the same code on a reversed row.
+    """
     inner = model.contextualizer
     stacks = [inner.forward_stack] + ([inner.backward_stack] if inner.bidirectional else [])
     one, nothing = (
@@ -257,12 +261,6 @@ def test_an_lstm_may_be_of_another_width_than_the_embedder(sizes):
     same(output["lm_embeddings"], layers[-1])
 
 
-@pytest.mark.parametrize("size", [1, 2, 5, 8])
-def test_positions_are_the_sines_and_cosines_of_the_paper(size):
-    wanted = torch.stack([position_by_hand(t, size) for t in range(30)])
-    same(sinusoids(30, size), wanted, 1e-12)
-
-
 def test_a_transformer_of_odd_width_works():
     model = randomised(
         LanguageModel(
@@ -306,7 +304,7 @@ def test_a_bidirectional_model_is_two_models_of_one_direction(kind, side):
     same(output["lm_embeddings"][..., H:], backward["lm_embeddings"].flip(1), 1e-12)
 
 
-# ------------------------------------------------------------------------------------ other libraries
+# ---------------------------------------------------------------------------------- other libraries
 
 
 @each_kind
@@ -316,7 +314,8 @@ def test_each_loss_is_the_causal_loss_of_transformers(kind, side):
     output = model(ids, mask)
     forward, backward = output["lm_embeddings"].chunk(2, -1)
     labels = ids.masked_fill(~mask, IGNORE)
-    # There a left pad predicts the first token. Ours has seen nothing to predict it from, so it is no target here.
+    # There a left pad predicts the first token. Ours has seen nothing to predict it from, so that
+    # it is no target here.
     labels = labels.masked_fill(torch.cat([~mask[:, :1], ~mask[:, :-1]], 1), IGNORE)
     theirs = ForCausalLMLoss(scores(model, forward), labels, V)
     torch.testing.assert_close(output["forward_loss"].float(), theirs, rtol=1e-5, atol=1e-5)
@@ -523,6 +522,26 @@ def test_without_a_mask_what_is_not_the_pad_is_real(pad):
     assert torch.equal(output["loss"], model(ids, mask)["loss"])
 
 
+def test_without_a_pad_token_every_token_is_real():
+    model, (ids, mask) = build(pad_token_id=None), batch()
+    assert torch.equal(model(ids)["loss"], model(ids, torch.ones_like(mask))["loss"])
+    assert LanguageModelEmbedder(model)(ids).all()
+
+
+def test_models_that_compute_differently_are_described_differently():
+    same = repr(build())
+    assert repr(build()) == same and " at 0x" not in same
+    for options in (
+        {"bidirectional": False},
+        {"pad_token_id": 3},
+        {"dropout": 0.1},
+        {"kind": "transformer"},
+    ):
+        assert repr(build(**options)) != same
+    embedders = [repr(LanguageModelEmbedder(build(), trainable=flag)) for flag in (False, True)]
+    assert embedders[0] != embedders[1]
+
+
 def test_an_explicit_mask_wins_over_the_pad_token():
     model, ids = build(pad_token_id=3), torch.tensor([[3, 1, 3, 2, 0]])
     assert model(ids)["batch_weight"] == 1  # 2 and 0 alone
@@ -667,7 +686,7 @@ def test_dropout_within_the_contextualizer_acts_in_training_only(kind):
         assert torch.equal(noisy[0][0], noisy[1][0]) and (noisy[0][-1][mask] != 0).all()
 
 
-# ------------------------------------------------------------------------------------ without the softmax
+# ------------------------------------------------------------------------------ without the softmax
 
 
 @each_kind
@@ -723,7 +742,116 @@ def test_a_perplexity_too_large_for_a_float_is_inf(scale, perplexity):
     assert model.get_metrics()["perplexity"] == pytest.approx(perplexity, rel=1e-6)
 
 
+def test_the_perplexity_of_weights_that_are_not_numbers_is_not_a_number():
+    model = build()
+    nn.init.constant_(model.softmax.weight, math.nan)
+    model(*batch())
+    assert math.isnan(model.get_metrics(reset=True)["perplexity"])
+    assert model.get_metrics() == {"perplexity": 0.0}
+
+
+class Looks(TorchDispatchMode):
+    """Counts what makes a program wait for its device: the values of tensors that it asks for."""
+
+    count = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        self.count += function is torch.ops.aten._local_scalar_dense.default
+        return function(*args, **kwargs or {})
+
+
+class Squares(nn.Module):
+    """In the place of the softmax, whose own checks look at ids on a processor."""
+
+    def forward(self, embeddings, targets):
+        return embeddings.square().sum()
+
+
+@each_kind
+@each_way
+@pytest.mark.parametrize("training", [False, True])
+def test_a_forward_pass_asks_for_no_value_and_the_metrics_for_two(
+    kind, bidirectional, training, monkeypatch
+):
+    model, (ids, mask) = build(kind, bidirectional=bidirectional).train(training), batch()
+    model.softmax = Squares()
+    for module in (checks, contextualizers, encoder):  # as on an accelerator
+        monkeypatch.setattr(module, "can_look", lambda tensor: False)
+    with Looks() as looks:
+        for given in (None, mask, mask.long()):
+            loss = model(ids, given)["loss"]
+        assert looks.count == 0
+        assert loss.item() and looks.count == 1
+        assert model.get_metrics()["perplexity"] > 1 and looks.count == 3
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode, torch.enable_grad])
+@pytest.mark.parametrize(
+    "move", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model)), lambda m: m.float()]
+)
+def test_what_was_counted_moves_along_and_counting_goes_on(mode, move):
+    model = build()
+    with mode():
+        model(*batch())
+    before = model.get_metrics()
+    moved = move(model)
+    assert moved.get_metrics() == before
+    moved(*batch("left"))
+    assert moved.get_metrics() != before
+    assert moved is model or model.get_metrics() == before
+    assert not moved._nats.requires_grad and moved._nats.dtype == torch.float64
+
+
 # ------------------------------------------------------------------------------------ errors
+
+
+@pytest.mark.parametrize(
+    "arguments, words",
+    [
+        ((V, None, "lstm"), "embedder=None; a module"),
+        ((V, nn.Embedding(V, H), None), "contextualizer=None; a module"),
+        ((V, nn.Embedding(V, H), nn.LSTM(H, H)), "output_size=None; a whole number"),
+    ],
+)
+def test_parts_that_make_no_language_model_are_refused_by_name(arguments, words):
+    with pytest.raises(ValueError, match=words):
+        LanguageModel(*arguments)
+
+
+@pytest.mark.parametrize(
+    "option",
+    [{"pad_token_id": "0"}, {"pad_token_id": True}, {"pad_token_id": 0.5}]
+    + [{"sparse_embeddings": 1, "num_samples": 3}, {"sparse_embeddings": "no"}],
+    ids=str,
+)
+def test_an_option_of_another_kind_is_refused_by_name_and_value(option):
+    name, value = next(iter(option.items()))
+    with pytest.raises(ValueError, match=f"{name}={value!r}"):
+        build(**option)
+
+
+def test_a_bidirectional_that_is_no_flag_is_refused():
+    with pytest.raises(ValueError, match="bidirectional=1; True or False"):
+        LanguageModel(V, nn.Embedding(V, H), contextualizer("lstm"), bidirectional=1)
+
+
+def test_lists_and_flags_of_another_kind_are_refused_by_name():
+    model, (ids, mask) = build(), batch()
+    embedder = LanguageModelEmbedder(model)
+    calls = {
+        "input_ids": lambda: model(ids.tolist()),
+        "mask": lambda: model(ids, mask.tolist()),
+        "all_layers": lambda: model(ids, mask, all_layers=1),
+        "reset": lambda: model.get_metrics(reset="no"),
+        "trainable": lambda: LanguageModelEmbedder(model, trainable=1),
+        "language_model": lambda: LanguageModelEmbedder(model.embedder),
+    }
+    for name, call in calls.items():
+        with pytest.raises(ValueError, match=f"{name}="):
+            call()
+    for name, call in {"input_ids": [[1]], "mask": [[1]]}.items():
+        with pytest.raises(ValueError, match=f"{name}="):
+            embedder(**{"input_ids": ids, "mask": mask} | {name: call})
 
 
 @pytest.mark.parametrize("inner, outer", [(True, False), (False, True)])
@@ -742,40 +870,11 @@ def test_a_bidirectional_contextualizer_of_odd_width_is_an_error():
         LanguageModel(V, nn.Embedding(V, H), odd, bidirectional=True)
 
 
-@pytest.mark.parametrize("name", ["input_size", "hidden_size", "num_layers"])
-@pytest.mark.parametrize("size", [0, -1, 2.0, True, None, "2"])
-def test_a_bad_size_of_the_lstm_is_an_error_with_its_name(name, size):
-    with pytest.raises(ValueError, match=f"{name}={size!r}"):
-        LSTMContextualizer(
-            **{"input_size": 2, "hidden_size": 2, "num_layers": 1} | {name: size},
-            bidirectional=True,
-        )
-
-
-@pytest.mark.parametrize("name", ["hidden_size", "num_layers", "num_heads"])
-@pytest.mark.parametrize("size", [0, -1, 2.0, True, None, "2"])
-def test_a_bad_size_of_the_transformer_is_an_error_with_its_name(name, size):
-    with pytest.raises(ValueError, match=f"{name}={size!r}"):
-        TransformerContextualizer(
-            **{"hidden_size": 2, "num_layers": 1, "num_heads": 1} | {name: size}, bidirectional=True
-        )
-
-
-def test_heads_that_do_not_divide_the_width_are_an_error():
-    with pytest.raises(ValueError, match="hidden_size=6.*num_heads=4"):
-        TransformerContextualizer(6, 1, 4, bidirectional=False)
-
-
 @pytest.mark.parametrize("share", [-0.1, 1.5, math.nan, "0.1", None, True])
-@pytest.mark.parametrize("what", ["lstm", "transformer", "model", "embedder"])
-def test_a_dropout_that_is_no_probability_is_an_error_with_its_value(what, share):
-    with pytest.raises(ValueError, match=f"dropout={share!r}"):
-        if what in ("lstm", "transformer"):
-            contextualizer(what, dropout=share)
-        elif what == "model":
-            build(dropout=share)
-        else:
-            LanguageModelEmbedder(build(), dropout=share)
+def test_a_dropout_that_is_no_probability_is_an_error_with_its_value(share):
+    for make in (build, lambda **options: LanguageModelEmbedder(build(), **options)):
+        with pytest.raises(ValueError, match=f"dropout={share!r}"):
+            make(dropout=share)
 
 
 @pytest.mark.parametrize("size", [0, -3, 2.5, None, True])
@@ -800,8 +899,8 @@ def test_what_belongs_to_the_sampled_softmax_needs_samples(option):
 @pytest.mark.parametrize(
     "ids, mask, words",
     [
-        ([[1, V]], None, [f"holds {V}", f"0..{V - 1}"]),
-        ([[1, -1]], None, ["holds -1", f"0..{V - 1}"]),
+        ([[1, V]], None, [f"holds {V}", f"from 0 to {V - 1}"]),
+        ([[1, -1]], None, ["holds -1", f"from 0 to {V - 1}"]),
         ([[1, 2], [99, 3]], [[1, 1], [0, 1]], ["holds 99"]),  # at a pad as well
         ([1, 2, 3], None, ["(3,)"]),
         ([[[1, 2]]], None, ["(1, 1, 2)"]),
@@ -824,7 +923,7 @@ def test_wrong_inputs_are_refused_with_what_is_wrong(call, ids, mask, words):
     assert model.get_metrics() == {"perplexity": 0.0}
 
 
-# ------------------------------------------------------------------------------------ sampled softmax
+# ---------------------------------------------------------------------------------- sampled softmax
 
 
 @each_kind
@@ -870,7 +969,7 @@ def test_sparse_gradients_are_those_of_the_dense_model_and_sparse_adam_takes_the
     assert not sparse.softmax.weight.grad.is_sparse  # evaluation is the full softmax
 
 
-# ------------------------------------------------------------------------------------ as an embedder
+# ----------------------------------------------------------------------------------- as an embedder
 
 
 def mixture(embedder, model, ids, mask):
@@ -918,8 +1017,10 @@ def test_the_embedder_finds_padding_as_the_language_model_does(pad):
     assert torch.equal(embedder(ids), embedder(ids, mask)) and (embedder(ids)[~mask] == 0).all()
     with pytest.raises(ValueError, match="holds 3"):
         embedder(ids, mask.long() * 3)
-    with pytest.raises(ValueError, match="one shape"):
+    with pytest.raises(ValueError, match="the shape of input_ids"):
         embedder(ids, mask[:, 1:])
+    with pytest.raises(ValueError, match=f"input_ids holds {V}"):
+        embedder(ids + V)
 
 
 @each_kind
@@ -990,7 +1091,8 @@ def test_the_embedders_own_dropout_acts_in_training_only():
 def test_a_direction_of_another_width_than_the_embedder_is_an_error_with_both_numbers(
     width, hidden, bidirectional
 ):
-    # The last two have layers that could be stacked: one direction as wide as two copies, two as wide as one.
+    # The last two have layers that could be stacked: one direction as wide as two copies, two as
+    # wide as one.
     model = build(bidirectional=bidirectional, sizes={"width": width, "hidden": hidden})
     with pytest.raises(ValueError, match=rf"{width} wide .* {model.contextualizer.output_size}"):
         LanguageModelEmbedder(model)(*batch())
@@ -1043,7 +1145,7 @@ def test_training_a_model_on_a_frozen_embedder_leaves_the_language_model_to_the_
     assert (embedder.scalars != 0).all() and embedder.gamma != 1
 
 
-# ------------------------------------------------------------------------------------ copies and precisions
+# ---------------------------------------------------------------------------- copies and precisions
 
 
 @each_kind

@@ -1,4 +1,4 @@
-"""The detector of leaks: every cheat is named, no honest reader is, and none of them notices that it was tested."""
+"""The detector of leaks: every cheat is named, no honest reader is, and none notices the test."""
 
 import copy
 import math
@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 import torch
 import torch.nn as nn
+import torch.nn.functional as F
 
+from mlm_lib.contextualizers import LSTMContextualizer, TransformerContextualizer
 from mlm_lib.grammar import Floor, Grammar
-from mlm_lib.language_model import LanguageModel, LSTMContextualizer, TransformerContextualizer
+from mlm_lib.language_model import LanguageModel
 from mlm_lib.leakage import assert_above_floor, assert_no_leaks, dependencies, find_leaks
 from mlm_lib.losses import IGNORE
 
@@ -67,7 +69,7 @@ class Convolution(nn.Module):
 
 
 class Fourier(nn.Module):
-    """A long causal convolution by way of Fourier transforms, whose rounding reaches every position."""
+    """A long causal convolution by Fourier transforms, whose rounding reaches every position."""
 
     def __init__(self, kernel):
         super().__init__()
@@ -116,7 +118,7 @@ def everywhere(length):
     return torch.ones(length, length).bool()
 
 
-# ------------------------------------------------------------------------------------ honest readers
+# ----------------------------------------------------------------------------------- honest readers
 
 HONEST = {
     "lstm": lambda: LSTMContextualizer(E, 4, 1, bidirectional=False),
@@ -173,7 +175,8 @@ def test_honest_contextualizers_are_honest_at_any_length(length, seed):
 @pytest.mark.parametrize("length", [8, 64])
 @pytest.mark.parametrize("first", [1.0, 1e-4, 0.0])
 def test_the_rounding_of_a_fourier_transform_is_no_leak(length, first):
-    # A weak first tap: where a position hardly sees itself, rounding is large beside what it sees, and still rounding.
+    # A weak first tap: where a position hardly sees itself, rounding is large beside what it sees,
+    # and still rounding.
     for seed in range(3):
         kernel = torch.randn(64, E, generator=torch.Generator().manual_seed(seed))
         kernel[0] *= first
@@ -249,7 +252,7 @@ def test_dependencies_of_simple_modules_are_exact():
 
 
 class Stacked(nn.Module):
-    """The mistake: a bidirectional LSTM of two layers, whose second layer reads both directions of the first."""
+    """The mistake: a bidirectional LSTM whose second layer reads both directions of the first."""
 
     bidirectional, num_layers = True, 2
 
@@ -330,10 +333,11 @@ def only_one_feature(inputs):
 
 NEXT = pairs(*((t, t + 1) for t in range(T - 1)))
 ALL = forbidden()
+BOTH = {"bidirectional": True, "batch_first": True}
 CHEATS = {
     "stacked bidirectional lstm": (Stacked, ALL),
-    "torch's own stacked bidirectional lstm": (lambda: nn.LSTM(E, 4, 2, bidirectional=True, batch_first=True), ALL),
-    "torch's own stacked bidirectional gru": (lambda: nn.GRU(E, 4, 3, bidirectional=True, batch_first=True), ALL),
+    "torch's own stacked bidirectional lstm": (lambda: nn.LSTM(E, 4, 2, **BOTH), ALL),
+    "torch's own stacked bidirectional gru": (lambda: nn.GRU(E, 4, 3, **BOTH), ALL),
     "mask off by one": (lambda: Attention(until(1)), NEXT),
     "mask off by one, both": (lambda: Attention(until(1), turned=from_()), NEXT),
     "mask off by three": (lambda: Attention(until(3)), ALL & torch.ones(T, T).tril(3).bool()),
@@ -351,22 +355,28 @@ CHEATS = {
     "detached": (lambda: Apply(lambda x: x + peek(x.detach())), NEXT),
     "detached, in training only": (lambda: Apply(lambda x: x + peek(x.detach()), mode=True), NEXT),
     "rounded": (lambda: Apply(lambda x: x + peek(x.round())), NEXT),
-    "the largest feature's number": (lambda: Apply(lambda x: x + peek(x.argmax(-1, keepdim=True).double())), NEXT),
+    "the largest feature's number": (
+        lambda: Apply(lambda x: x + peek(x.argmax(-1, keepdim=True).double())), NEXT,
+    ),
     "without gradients": (lambda: Apply(torch.no_grad()(lambda x: x + peek(x))), NEXT),
     "its sum is constant": (lambda: nn.Sequential(Apply(peek), nn.LayerNorm(E)), NEXT),
     "its sum is constant and its share tiny": (
-        lambda: Apply(lambda x: torch.cat([nn.functional.layer_norm(x + 1e-11 * peek(x), (E,)), x], -1)), NEXT,
+        lambda: Apply(lambda x: torch.cat([F.layer_norm(x + 1e-11 * peek(x), (E,)), x], -1)), NEXT,
     ),
-    "a gradient that is not a number": (lambda: Apply(lambda x: x + (peek(x) - peek(x).detach()).abs().sqrt()), ALL),
+    "a gradient that is not a number": (
+        lambda: Apply(lambda x: x + (peek(x) - peek(x).detach()).abs().sqrt()), ALL,
+    ),
     "one feature": (lambda: Apply(only_one_feature), NEXT),
     "one pair": (lambda: Apply(one_pair(0, T - 1)), pairs((0, T - 1))),
     "one pair in the middle": (lambda: Apply(one_pair(3, 5)), pairs((3, 5))),
     "a tiny share": (lambda: Apply(lambda x: x + 1e-8 * peek(x)), NEXT),
     "times itself": (lambda: Apply(lambda x: x * peek(x)), NEXT),
     "a list of layers": (Layers, pairs(*((t, t + 1) for t in range(T - 1)))),
-    "nan where the future is large": (lambda: Apply(lambda x: x + torch.where(peek(x) > -9, torch.nan, 0.0)), None),
+    "nan where the future is large": (
+        lambda: Apply(lambda x: x + torch.where(peek(x) > -9, torch.nan, 0.0)), None,
+    ),
     "maximum over time": (lambda: Apply(lambda x: x + x.amax(1, keepdim=True)), None),
-    "index of the maximum over time": (lambda: Apply(lambda x: x + x.argmax(1, keepdim=True)), None),
+    "index of the maximum": (lambda: Apply(lambda x: x + x.argmax(1, keepdim=True)), None),
     "sorted over time": (lambda: Apply(lambda x: x.sort(1).values), None),
 }  # fmt: skip
 
@@ -384,11 +394,12 @@ def test_a_cheat_is_found_where_it_looks(make, expected):
     with pytest.raises(AssertionError) as error:
         assert_no_leaks(module, E)
     output, seen = leaks.nonzero()[0].tolist()
-    for words in (
-        f"{type(module).__name__} leaks", f"forward output at position {output},", f"the token at position {output + 1},",
-        f"depends on the input at position {seen} ", f"({leaks.sum()} of 28 forbidden",
-    ):  # fmt: skip
-        assert words in str(error.value)
+    message = (
+        f"{type(module).__name__} leaks: its forward output at position {output}, which predicts "
+        f"the token at position {output + 1}, depends on the input at position {seen} "
+        f"({leaks.sum()} of 28 forbidden pairs of output and input)"
+    )
+    assert str(error.value).startswith(message)
 
 
 BACKWARD_CHEATS = {
@@ -407,7 +418,7 @@ def test_a_cheat_of_the_backward_half_is_found_and_named(make, expected):
     assert torch.equal(find_leaks(module, E, direction="backward"), expected)
     assert not find_leaks(module, E, direction="forward").any()
     output, seen = expected.nonzero()[0].tolist()
-    where = f"backward output at position {output}, .*token at position {output - 1}, .*input at position {seen} "
+    where = f"backward output at position {output}, .*position {output - 1}, .*position {seen} "
     with pytest.raises(
         AssertionError, match=f"{type(module).__name__} leaks.*{where}.*from its own"
     ):
@@ -429,7 +440,7 @@ def test_of_a_list_of_layers_in_both_directions_the_top_is_tested():
 
 
 class WithWeights(nn.Module):
-    """Returns (states, weights) as attention often does; the weights are causal, the states are not."""
+    """Returns (states, weights) as attention often does; only the weights are causal."""
 
     def forward(self, inputs):
         weights = (
@@ -439,7 +450,8 @@ class WithWeights(nn.Module):
 
 
 def test_what_a_module_returns_besides_its_states_is_not_taken_for_them():
-    # Either the states are tested or the pair is refused; the weights, (B, T, T), must not stand in for them.
+    # Either the states are tested or the pair is refused; the weights, (B, T, T), must not stand in
+    # for them.
     with pytest.raises((AssertionError, ValueError)):
         assert_no_leaks(WithWeights(), E)
 
@@ -474,7 +486,7 @@ def test_a_detached_leak_from_another_row_is_found():
     assert torch.equal(leaks, NEXT)
 
 
-# ------------------------------------------------------------------------------------ nothing is touched
+# ------------------------------------------------------------------------------- nothing is touched
 
 
 class Mixed(nn.Module):
@@ -541,7 +553,7 @@ def test_the_random_state_is_restored_after_an_error():
 
 
 class NoDoubleHere(nn.Module):
-    """Stands for a module on a device without float64, which must be left before the type is changed."""
+    """Stands for a module on a device without float64, to be left before the type is changed."""
 
     def __init__(self):
         super().__init__()
@@ -607,6 +619,19 @@ def test_an_unknown_direction_is_an_error(call, direction):
         call(nn.Identity(), E, direction=direction)
 
 
+@pytest.mark.parametrize(
+    "option",
+    [{"contextualizer": None}, {"input_size": 0}, {"input_size": 2.0}, {"seed": "x"}],
+    ids=str,
+)
+def test_what_cannot_be_tested_is_refused_by_name_and_value(option):
+    ((name, value),) = option.items()
+    with pytest.raises(ValueError, match=f"{name}={value!r}"):
+        find_leaks(
+            **{"contextualizer": nn.Identity(), "input_size": E, "direction": "forward"} | option
+        )
+
+
 @pytest.mark.parametrize("length", [1, 0, -2, 2.0, True, None])
 def test_a_length_that_can_show_no_leak_is_an_error(length):
     with pytest.raises(ValueError, match=f"length={length!r}"):
@@ -618,6 +643,7 @@ def test_a_length_that_can_show_no_leak_is_an_error(length):
 @pytest.mark.parametrize(
     "function, shape",
     [
+        (lambda x: [], "list"),
         (lambda x: x[:, 1:], "(4, 7, 6)"),
         (lambda x: x.sum(-1), "(4, 8)"),
         (lambda x: x.transpose(0, 1), "(8, 4, 6)"),
@@ -643,7 +669,7 @@ def test_a_bidirectional_module_of_odd_width_is_an_error():
         assert_no_leaks(Apply(lambda x: x[..., :5], bidirectional=True), E)
 
 
-# ------------------------------------------------------------------------------------ the floor: arithmetic
+# ---------------------------------------------------------------------------- the floor: arithmetic
 
 
 @pytest.mark.parametrize("chance, count, nats", [(1e-9, 100, 2.5), (0.01, 7, 0.4), (0.5, 1, 1.0)])
@@ -656,20 +682,30 @@ def test_the_threshold_is_the_logarithm_of_the_chance_over_the_count(chance, cou
 
 
 def test_an_even_odds_bet_by_hand():
-    # Of 40 tosses of a coin one reader names 31 with certainty and 9 at even odds: a likelihood 2**31 times the coin's.
+    # Of 40 tosses of a coin one reader names 31 with certainty and 9 at even odds: a likelihood
+    # 2**31 times the coin's.
     floor, loss = Floor(math.log(2), 0.0, 40), 9 * math.log(2) / 40
     with pytest.raises(AssertionError, match="21 nats in total over 40 words"):
         assert_above_floor(loss, floor)  # ln(2**31) = 21.5, and -ln(1e-9) = 20.7
     assert_above_floor(10 * math.log(2) / 40 + 0.015, floor)
 
 
-@pytest.mark.parametrize("loss", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("loss", [math.nan, math.inf, -math.inf, None, "1"])
 def test_a_loss_that_is_not_finite_is_refused(loss):
     with pytest.raises(ValueError, match=f"loss={loss!r}"):
         assert_above_floor(loss, Floor(1.0, 0.0, 10))
 
 
-@pytest.mark.parametrize("chance", [0, 1, 0.0, 1.0, -0.1, 2, math.nan])
+def test_a_floor_that_no_grammar_gave_is_refused_and_a_loss_may_be_a_tensor():
+    assert_above_floor(torch.tensor(1.0), Floor(1.0, 0.0, 10))
+    with pytest.raises(ValueError, match="floor=1.0; what Grammar.floor returns"):
+        assert_above_floor(1.0, 1.0)
+    for wrong in (Floor(math.nan, 0.0, 10), Floor("1", 0.0, 10)):
+        with pytest.raises(ValueError, match="floor="):
+            assert_above_floor(1.0, wrong)
+
+
+@pytest.mark.parametrize("chance", [0, 1, 0.0, 1.0, -0.1, 2, math.nan, True, "0.1"])
 def test_a_chance_outside_0_to_1_is_refused(chance):
     with pytest.raises(ValueError, match=f"chance={chance!r}"):
         assert_above_floor(1.0, Floor(1.0, 0.0, 10), chance=chance)
@@ -680,7 +716,7 @@ def test_a_loss_above_the_floor_passes_however_high():
         assert_above_floor(loss, Floor(1.0, 0.0, 10**6))
 
 
-# ------------------------------------------------------------------------------------ the floor: models
+# -------------------------------------------------------------------------------- the floor: models
 
 LETTERS = """
 [letters]
@@ -698,7 +734,8 @@ sentences = ["{sound|mood} {sound|mood}", "{sound|mood}"]
 # The same sounds, told by others: no hidden mood, other habits, other lengths.
 OTHERS = [
     "[w]\n[w.words]\nsound = { ba = 1, be = 1, bi = 1, bo = 1, bu = 1 }\n[w.steps.a]\n"
-    'sentences = ["{sound} {sound} {sound}", "{sound} {sound} {sound} {sound}", "{sound} {sound} {sound} {sound} {sound}"]\n',
+    'sentences = ["{sound} {sound} {sound}", "{sound} {sound} {sound} {sound}", '
+    '"{sound} {sound} {sound} {sound} {sound}"]\n',
     "[w]\n[w.words]\nsound = { ba = 9, bo = 1 }\n[w.steps.a]\n"
     'sentences = ["{sound} {sound} {sound}"]\n[w.steps.b]\nprobability = 0.9\n'
     'sentences = ["{sound}", "{sound} {sound}", "bu"]\n',

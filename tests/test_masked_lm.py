@@ -1,4 +1,4 @@
-"""The masked language model: parts that fit together in any kind, one loss in three forms, and blanks that get words."""
+"""The masked language model: parts of any kind, one loss in three forms, blanks that get words."""
 
 import copy
 import math
@@ -26,7 +26,7 @@ TOKENIZER = WordPieceTokenizer(
 
 
 class Lstm(nn.Module):
-    """A contextualizer of the reader's own: an LSTM in both directions, blind to padding on the right."""
+    """A contextualizer of the reader's own: an LSTM both ways, blind to padding at the end."""
 
     def __init__(self):
         super().__init__()
@@ -43,7 +43,10 @@ class Lstm(nn.Module):
 
 
 class Mixer(nn.Module):
-    """An embedder of the reader's own, which takes a mask but no segment types: each token sees the mean of the real ones."""
+    """An embedder of the reader's own, which takes a mask but no segment types.
+
+    Each token sees the mean of the real ones.
+    """
 
     def __init__(self):
         super().__init__()
@@ -85,7 +88,10 @@ each_kind = pytest.mark.parametrize("kind", ["bert", "bert+lstm", "embedding", "
 
 
 def batch(rows=4, length=9, seed=0):
-    """Ids padded on the right, their mask, and labels at about a third of the real tokens, of another number in each row."""
+    """Ids padded on the right, their mask, and labels at about a third of the real tokens.
+
+    Each row has another number of labels.
+    """
     g = torch.Generator().manual_seed(seed)
     mask = (torch.arange(length) < torch.arange(length, length - rows, -1)[:, None]).long()
     ids = torch.randint(5, V, (rows, length), generator=g).masked_fill(mask == 0, PAD)
@@ -171,6 +177,81 @@ def test_without_a_mask_the_contextualizer_is_told_that_every_token_is_real():
     same(model(ids)["logits"], model(ids, torch.ones_like(mask))["logits"])
 
 
+def compiled(model, part):
+    """The model with one part compiled; the backend runs what the compiler has read as it is."""
+    torch.compiler.reset()
+    setattr(model, part, torch.compile(getattr(model, part), backend="eager"))
+    return model
+
+
+class Whole(BertEncoder):
+    """An encoder whose own forward knows nothing of `select`."""
+
+    def forward(self, input_ids, attention_mask=None):
+        return super().forward(input_ids, attention_mask)
+
+
+class PassedOn(BertEncoder):
+    """An encoder that passes on whatever it is given."""
+
+    def forward(self, *inputs, **options):
+        return super().forward(*inputs, **options)
+
+
+class Picking(nn.Module):
+    """An embedder that is no `BertEncoder` and takes `select`, in the place of a mask."""
+
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Embedding(V, H)
+
+    def forward(self, input_ids, select=None):
+        vectors = self.table(input_ids)
+        return vectors if select is None else select(vectors)
+
+
+@pytest.mark.parametrize("kind", [Whole, PassedOn, Picking])
+def test_an_embedder_is_asked_what_it_takes_and_not_what_it_is(kind):
+    bert, other = build(), build()
+    other.embedder = kind() if kind is Picking else kind(bert.embedder.config)
+    other.double().load_state_dict(bert.state_dict(), strict=kind is not Picking)
+    ids, mask, labels = batch()
+    positions, targets = blanks_of(labels)
+    full = masked_cross_entropy(other(ids, mask)["logits"], labels)
+    same(other(ids, mask, labels=labels)["loss"], full)
+    call = {"mask_positions": positions, "target_ids": targets}
+    same(other(ids, mask, **call)["loss"], full)
+    if kind is not Picking:
+        same(full, bert(ids, mask, labels=labels)["loss"])
+
+
+@pytest.mark.parametrize("call", ["labels", "mask_positions"])
+def test_a_compiled_encoder_still_leaves_out_most_of_its_last_block(call):
+    model, rows = build(), []
+    ids, mask, labels = batch()
+    asked = {call: labels if call == "labels" else blanks_of(labels)[0]}
+    expected = model(ids, mask, **asked)["logits"]
+    last = model.embedder.blocks[-1].expand
+    last.register_forward_pre_hook(lambda module, inputs: rows.append(inputs[0].shape[:-1].numel()))
+    found = compiled(model, "embedder")(ids, mask, **asked)["logits"]
+    same(found, expected)
+    assert rows == [expected.shape[:-1].numel()] != [ids.numel()]
+
+
+@each_kind
+@pytest.mark.parametrize("part", ["embedder", "head"])
+def test_a_compiled_part_gives_what_it_gave_before(kind, part):
+    ids, mask, labels = batch()
+    plain, model = build(kind), compiled(build(kind), part)
+    for asked in ({}, {"labels": labels}, {"mask_positions": blanks_of(labels)[0]}):
+        same(model(ids, mask, **asked)["logits"], plain(ids, mask, **asked)["logits"])
+    with pytest.raises(IndexError, match=r"names \[500\], first at \[3, 0\]"):
+        model(ids, mask, mask_positions=torch.tensor([[0], [1], [2], [500]]))
+    if kind == "custom":
+        with pytest.raises(ValueError, match="Mixer has no use for token_type_ids"):
+            model(ids, mask, torch.zeros_like(ids))
+
+
 def test_from_config_ties_the_head_to_the_word_embeddings_and_takes_the_activation_and_eps():
     config = EncoderConfig(V, H, 1, 2, 20, activation="relu", layer_norm_eps=1e-3)
     model = MaskedLanguageModel.from_config(config)
@@ -183,7 +264,7 @@ def test_from_config_ties_the_head_to_the_word_embeddings_and_takes_the_activati
     )  # small initial weights know nothing yet
 
 
-# ------------------------------------------------------------------------------------ three forms, one loss
+# ---------------------------------------------------------------------------- three forms, one loss
 
 
 @each_kind
@@ -231,7 +312,7 @@ def test_positions_and_targets_may_be_integers_of_any_width(dtype):
     same(output["loss"], model(ids, mask, labels=labels)["loss"])
 
 
-# ------------------------------------------------------------------------------------ what does not count
+# ------------------------------------------------------------------------------ what does not count
 
 
 @each_kind
@@ -372,13 +453,25 @@ def test_decode_of_no_blanks_is_an_empty_list_for_each_row(tokenizer):
 
 
 def test_candidates_beyond_the_tokenizers_vocabulary_decode_alike_with_both_tokenizers():
-    # A model may have more rows than its tokenizer has tokens: vocabularies are often rounded up to a multiple of 8.
+    # A model may have more rows than its tokenizer has tokens: vocabularies are often rounded up to
+    # a multiple of 8.
     model = build(top_k=V)
     few = WordPieceTokenizer(
         {token: index for token, index in TOKENIZER.vocab.items() if index < V - 3}
     )
     output = model(*batch()[:2], mask_positions=torch.ones(4, 1, dtype=torch.long))
     assert model.decode(output, few)["words"] == model.decode(output, few.to_hf())["words"]
+
+
+@pytest.mark.parametrize("tokenizer", [TOKENIZER, TOKENIZER.to_hf()], ids=["ours", "transformers"])
+def test_without_blanks_every_candidate_is_taken_for_real(tokenizer):
+    best = torch.tensor([[[5, 6], [7, 8]]])
+    assert build().decode({"top_indices": best}, tokenizer)["words"] == [[["a", "b"], ["c", "d"]]]
+
+
+def test_decode_of_candidates_that_are_no_tensor_says_so():
+    with pytest.raises(ValueError, match=r"top_indices=\[\[\[5\]\]\]; a tensor \(B, M, k\)"):
+        build().decode({"top_indices": [[[5]]]}, TOKENIZER)
 
 
 @pytest.mark.parametrize("call", [{}, {"labels": batch()[2]}], ids=["nothing", "labels"])
@@ -401,22 +494,13 @@ def test_decode_of_an_output_without_candidates_says_how_to_get_some(call):
         ),
         ({"labels": (4, 9), "target_ids": (4, 2)}, "give one of them"),
         ({"target_ids": (4, 2)}, "target_ids without mask_positions"),
-        ({"labels": (4, 8)}, r"labels \(4, 8\) and input_ids \(4, 9\)"),
-        ({"labels": (36,)}, r"labels \(36,\) and input_ids \(4, 9\)"),
-        (
-            {"mask_positions": (4, 2), "target_ids": (4, 3)},
-            r"mask_positions \(4, 2\) and target_ids \(4, 3\)",
-        ),
-        (
-            {"mask_positions": (4, 2), "target_ids": (4, 1)},
-            r"mask_positions \(4, 2\) and target_ids \(4, 1\)",
-        ),
-        (
-            {"mask_positions": (4, 2), "target_ids": (8,)},
-            r"mask_positions \(4, 2\) and target_ids \(8,\)",
-        ),
-        ({"mask_positions": (3, 2)}, r"\(3, 2\); 4 rows of hidden states need \(4, M\)"),
-        ({"mask_positions": (4,)}, r"\(4,\); 4 rows of hidden states need \(4, M\)"),
+        ({"labels": (4, 8)}, r"labels=.*\(4, 8\).*\(4, 9\), the shape of input_ids"),
+        ({"labels": (36,)}, r"labels=.*\(36,\).*\(4, 9\), the shape of input_ids"),
+        ({"mask_positions": (4, 2), "target_ids": (4, 3)}, r"target_ids=.*\(4, 3\).*\(4, 2\), the"),
+        ({"mask_positions": (4, 2), "target_ids": (4, 1)}, r"target_ids=.*\(4, 1\).*\(4, 2\), the"),
+        ({"mask_positions": (4, 2), "target_ids": (8,)}, r"target_ids=.*\(8,\).*\(4, 2\), the"),
+        ({"mask_positions": (3, 2)}, r"mask_positions=.*\(3, 2\); a tensor \(4, M\)"),
+        ({"mask_positions": (4,)}, r"mask_positions=.*\(4,\); a tensor \(B, M\)"),
     ],
 )
 @pytest.mark.parametrize("kind", ["bert", "embedding"])
@@ -474,15 +558,10 @@ def test_a_label_or_target_that_the_model_cannot_name_is_refused_by_value(wrong)
     model = build()
     ids, mask, labels = batch()
     labels[0, 0] = wrong
-    with pytest.raises(ValueError, match=f"label {wrong} "):
-        model(ids, mask, labels=labels)
-    with pytest.raises(ValueError, match=f"label {wrong} "):
-        model(
-            ids,
-            mask,
-            mask_positions=torch.zeros(4, 1, dtype=torch.long),
-            target_ids=torch.full((4, 1), wrong),
-        )
+    call = {"mask_positions": torch.zeros(4, 1).long(), "target_ids": torch.full((4, 1), wrong)}
+    for asked in ({"labels": labels}, call):
+        with pytest.raises(ValueError, match=rf"(label|holds|target) {wrong}\b"):
+            model(ids, mask, **asked)
 
 
 @pytest.mark.parametrize("activation", ["softmax", "log_softmax", torch.sigmoid])
@@ -493,8 +572,8 @@ def test_a_head_with_an_output_activation_is_refused(activation):
 
 @pytest.mark.parametrize(
     "option",
-    [{"dropout": -0.1}, {"dropout": 1.1}, {"dropout": 10}, {"dropout": math.nan}]
-    + [{"top_k": value} for value in (0, -1, 2.0, None, "5")],
+    [{"dropout": value} for value in (-0.1, 1.1, 10, math.nan, True, None, "0.1")]
+    + [{"top_k": value} for value in (0, -1, 2.0, None, "5", True)],
     ids=str,
 )
 def test_an_option_without_a_meaning_is_refused_by_name_and_value(option):
@@ -503,7 +582,43 @@ def test_an_option_without_a_meaning_is_refused_by_name_and_value(option):
         build(**option)
 
 
+@pytest.mark.parametrize("parts", [(None, nn.Identity()), (nn.Embedding(V, H), None), ("bert", 3)])
+def test_a_part_that_is_no_module_is_refused_by_name(parts):
+    with pytest.raises(ValueError, match="(embedder|head)=.*; a module is needed"):
+        MaskedLanguageModel(*parts)
+
+
+@pytest.mark.parametrize("kind", ["bert", "embedding"])
+@pytest.mark.parametrize("name", ["input_ids", "attention_mask", "labels", "mask_positions"])
+def test_lists_where_tensors_are_due_are_refused_by_name(kind, name):
+    ids, mask, _ = batch()
+    rows = ids.tolist() if name == "input_ids" else mask.tolist()
+    with pytest.raises(ValueError, match=rf"{name}=\[\["):
+        build(kind)(**{"input_ids": ids} | {name: rows})
+    with pytest.raises(ValueError, match=r"target_ids=\[\["):
+        build(kind)(ids, mask_positions=mask, target_ids=rows)
+
+
+@pytest.mark.parametrize("wrong", [V, -1])
+@pytest.mark.parametrize("kind", ["bert", "embedding", "lstm"])
+def test_an_id_outside_the_vocabulary_is_named(kind, wrong):
+    with pytest.raises(ValueError, match=f"input_ids holds {wrong}; a number from 0 to {V - 1}"):
+        build(kind)(torch.tensor([[1, wrong]]))
+
+
+@each_kind
+def test_a_mask_of_other_values_is_refused(kind):
+    ids, mask, _ = batch()
+    with pytest.raises(ValueError, match="attention_mask holds 7"):
+        build(kind)(ids, 7 * mask)
+
+
 # ------------------------------------------------------------------------------------ as a module
+
+
+def test_models_that_compute_differently_are_described_differently():
+    assert repr(build()) == repr(build()) != repr(build(top_k=6))
+    assert repr(build(dropout=0.1)) != repr(build()) != repr(build("bert+lstm"))
 
 
 @each_kind
