@@ -137,7 +137,8 @@ def _read(path):
     try:
         weights = load((path / WEIGHTS).read_bytes())
         # Only tensors and plain values: a pickle could otherwise run any code.
-        state = torch.load(path / STATE, map_location="cpu", weights_only=True)
+        with warnings.catch_warnings(action="ignore"):  # torch's remarks on foreign files
+            state = torch.load(path / STATE, map_location="cpu", weights_only=True)
         if not isinstance(state["fingerprint"], dict):
             raise TypeError("the fingerprint is no dictionary")
     except Exception as error:

@@ -54,7 +54,7 @@ def train_together(root):
             (root / f"{name}-{rank}.txt").write_text(str(error))
         torch.save(model.state_dict(), root / f"{name}-{rank}.pt")
     folder = root / "held"
-    folder.mkdir()
+    folder.mkdir(exist_ok=True)
     with open(folder / ".lock", "a+b") as file:
         if rank in ("0", "alone"):  # as another program would
             fcntl.flock(file, fcntl.LOCK_EX)
