@@ -49,11 +49,13 @@ STAMP = VENV / "course.json"
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 CPU_SIZE, CUDA_SIZE = "about 200 MB", "about 2.7 GB"  # of torch 2.13 and what it needs, on Linux
 AGAIN = "then give the same command again."
-# How long one of torch's threads spins for another before it sleeps, in rounds of libgomp, the
-# OpenMP of torch's Linux wheels. Its own 300,000 are 3 to 15 ms, at every wait: beside a busy
-# program they go by while the other thread has no core, and a step takes ten times as long. None
-# (OMP_WAIT_POLICY=PASSIVE) wakes the thread for each operation, a third slower alone. 1,000 rounds,
-# some 50 µs, outlast the gaps between the operations of a small model, and little more.
+# How often a thread of torch looks whether the others are done before it sleeps. libgomp, the
+# OpenMP of torch's Linux wheels, looks 300,000 times (3 to 50 ms). Where another thread has no
+# core, all of it is lost, at each wait: a small step of two threads, on two cores that six other
+# programs wanted as well, took 240 ms; with 30,000 looks 70, with 10,000 30, with 1,000 14, and
+# with none (OMP_WAIT_POLICY=PASSIVE) 7. Alone, none costs a third of the speed, since each
+# operation then wakes the other thread; 1,000 looks outlast the gaps between a small model's
+# operations.
 SPINS = "1000"
 
 
@@ -186,8 +188,7 @@ def torch_arguments(pin: str, build: str | None) -> list[str]:
 
 def make_venv(base: str) -> None:
     print(f"Setting up {VENV} (once; a few minutes)")
-    if VENV.exists():
-        # Out of the way in one step: a half-removed environment could pass for a good one.
+    if VENV.exists():  # out of the way in one step: a half-removed one could pass for a good one
         shutil.rmtree(OLD_VENV, ignore_errors=True)
         VENV.rename(OLD_VENV)
     VENV.mkdir()
@@ -332,8 +333,8 @@ def read_parameters(lesson: Path) -> tuple[set[str], dict]:
                     names |= {target.id for target in targets if isinstance(target, ast.Name)}
         quick = notebook["metadata"].get("mlm_course", {}).get("quick", {})
     except (ValueError, KeyError, SyntaxError) as error:
-        told = f"{lesson.name} cannot be read as a lesson: {type(error).__name__}: {error}"
-        raise Stop(told) from None
+        what = f"{type(error).__name__}: {error}"
+        raise Stop(f"{lesson.name} cannot be read as a lesson: {what}") from None
     stray = ", ".join(sorted(set(quick) - names))
     if stray:
         told = f"{lesson.name}: its metadata gives {stray} for --quick"
@@ -602,7 +603,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     for build, text in {"cpu": f"{CPU_SIZE}", "cuda": f"{CUDA_SIZE}; Linux"}.items():
         text = f"set up with the {build.upper()} build of torch ({text})"
         builds.add_argument(
-            f"--{build}", dest="build", action="store_const", const=build, help=text
+            "--" + build, dest="build", action="store_const", const=build, help=text
         )
     form = {"description": __doc__, "formatter_class": argparse.RawDescriptionHelpFormatter}
     parser = argparse.ArgumentParser(prog="course.py", parents=[common], **form)
@@ -640,8 +641,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
 
 
 def main(argv: list[str]) -> int:
-    for stream in (sys.stdout, sys.stderr):
-        # In order with what children print; odd characters do not end us.
+    for stream in (sys.stdout, sys.stderr):  # in order with children; odd characters do not end us
         stream.reconfigure(errors="replace", line_buffering=True)
     args = parse(argv)
     action, modules, _ = COMMANDS[args.command]
