@@ -452,7 +452,7 @@ def ask(environment, calls=CALLS):
 
 @pytest.fixture(scope="module")
 def hub(tmp_path_factory):
-    """The answers while the hub can be reached, while it cannot, offline, and with nothing cached."""
+    """The answers while the hub can be reached, while it cannot, offline, and without a cache."""
     repositories = {
         f"acme/{name}": {file: content.encode() for file, content in files.items()}
         for name, files in REPOSITORIES.items()
