@@ -123,7 +123,7 @@ def in_their_names(ours, value):
 
 
 def trained(theirs):
-    """(name, parameter) of what their model trains: untied, its `cls.predictions.bias` is unused."""
+    """(name, parameter) that their model trains: untied, its `cls.predictions.bias` is unused."""
     unused = set() if theirs.config.tie_word_embeddings else {"cls.predictions.bias"}
     return [
         (name, parameter) for name, parameter in theirs.named_parameters() if name not in unused
@@ -199,8 +199,8 @@ def test_the_gradient_of_every_parameter(seed, dtype):
 @each_dtype
 @each_case
 def test_the_weights_after_three_steps_of_adamw(seed, dtype):
-    # The bias of the keys shifts all scores of a query alike, so softmax ignores it and its gradient
-    # is 0. In floating point it is noise, in float32 up to 5e-9, and Adam divides it by its own size
+    # The bias of the keys shifts all scores of a query alike: softmax ignores it, its gradient is
+    # 0. In floating point that is noise, in float32 up to 5e-9, which Adam divides by its own size
     # plus eps. With torch's eps of 1e-8 each side would walk its own way: measured, they part by
     # 6e-5 after three steps at a learning rate of 5e-5, by 1e-4 at 1e-4 and by 8e-4 at 1e-3. BERT's
     # own eps is 1e-6, which drowns the noise: 1e-6 at 1e-4.
