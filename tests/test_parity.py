@@ -1,7 +1,8 @@
-"""Parity with transformers: the same outputs, gradients and trained weights as `BertForMaskedLM`, and a lossless way there and back.
+"""Parity with transformers: outputs, gradients and training of `BertForMaskedLM`, there and back.
 
-Every configuration is drawn by a seeded generator and is small; dropout is 0, since two implementations draw theirs
-differently. float64 must agree to 1e-9, which no slip in a formula survives, and float32 to 1e-5, both absolute.
+Every configuration is drawn by a seeded generator and is small; dropout is 0, since two
+implementations draw theirs differently. float64 must agree to 1e-9, which no slip in a formula
+survives, and float32 to 1e-5, both absolute.
 """
 
 import copy
@@ -33,16 +34,25 @@ def draw_config(rng):
     )
     vocab_size = rng.randint(20, 90)
     return BertConfig(
-        vocab_size=vocab_size, hidden_size=heads * width, num_hidden_layers=rng.randint(1, 4), num_attention_heads=heads,
-        intermediate_size=rng.randint(5, 80), max_position_embeddings=rng.randint(8, 40), type_vocab_size=rng.randint(1, 4),
-        hidden_act=rng.choice(["gelu", "gelu_pytorch_tanh", "relu"]), tie_word_embeddings=rng.random() < 0.5,
-        pad_token_id=rng.choice([0, 0, 3, vocab_size - 1, None]), initializer_range=rng.choice([0.02, 0.1]),
-        layer_norm_eps=rng.choice([1e-12, 1e-5]), hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
-    )  # fmt: skip
+        vocab_size=vocab_size,
+        hidden_size=heads * width,
+        num_hidden_layers=rng.randint(1, 4),
+        num_attention_heads=heads,
+        intermediate_size=rng.randint(5, 80),
+        max_position_embeddings=rng.randint(8, 40),
+        type_vocab_size=rng.randint(1, 4),
+        hidden_act=rng.choice(["gelu", "gelu_pytorch_tanh", "relu"]),
+        tie_word_embeddings=rng.random() < 0.5,
+        pad_token_id=rng.choice([0, 0, 3, vocab_size - 1, None]),
+        initializer_range=rng.choice([0.02, 0.1]),
+        layer_norm_eps=rng.choice([1e-12, 1e-5]),
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+    )
 
 
 def draw_batch(rng, config):
-    """What both models are called with, labels, the name of the padding pattern, and which rows hold a real token."""
+    """What both models are called with, labels, the padding pattern, and which rows are real."""
     g = torch.Generator().manual_seed(rng.randrange(2**31))
     B, T = rng.randint(2, 4), rng.randint(6, config.max_position_embeddings)
     ids = torch.randint(config.vocab_size, (B, T), generator=g)
@@ -76,7 +86,7 @@ def draw_batch(rng, config):
 
 
 def roughen(model):
-    """Give biases and layer norms, which start as 0 and 1, values that show when one stands in another's place."""
+    """Values for biases and layer norms that show when one stands in another's place."""
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if name.endswith("bias"):
@@ -110,7 +120,7 @@ def same(ours, theirs, dtype, what):
 
 
 def in_their_names(ours, value):
-    """The value or the gradient of each of our parameters, cut up and named as transformers does it."""
+    """The value or gradient of each of our parameters, cut up and named as transformers does."""
     carrier = from_hf(to_hf(ours))
     for copied, parameter in zip(carrier.parameters(), ours.parameters(), strict=True):
         copied.data = value(parameter).detach()
@@ -118,7 +128,7 @@ def in_their_names(ours, value):
 
 
 def trained(theirs):
-    """(name, parameter) of what their model trains: untied, it has a `cls.predictions.bias` that it never uses."""
+    """(name, parameter) that their model trains: untied, it never uses `cls.predictions.bias`."""
     unused = set() if theirs.config.tie_word_embeddings else {"cls.predictions.bias"}
     return [
         (name, parameter) for name, parameter in theirs.named_parameters() if name not in unused
@@ -135,7 +145,7 @@ def adamw_steps(model, batch, steps=3, **settings):
     return model
 
 
-# ------------------------------------------------------------------------------------ outputs, gradients, training
+# ------------------------------------------------------------------------------------ training
 
 
 def test_the_draws_cover_every_kind_of_configuration_and_batch():
@@ -145,10 +155,15 @@ def test_the_draws_cover_every_kind_of_configuration_and_batch():
         config = draw_config(rng)
         inputs, labels, padding, filled = draw_batch(rng, config)
         seen |= {
-            config.hidden_act, padding, f"{config.num_hidden_layers} layers", ("tied", config.tie_word_embeddings),
-            ("types", inputs["token_type_ids"] is not None), ("pads", config.pad_token_id is not None),
-            ("full", bool(filled.all())), ("all labelled", bool((labels != IGNORE)[filled].all())),
-        }  # fmt: skip
+            config.hidden_act,
+            padding,
+            f"{config.num_hidden_layers} layers",
+            ("tied", config.tie_word_embeddings),
+            ("types", inputs["token_type_ids"] is not None),
+            ("pads", config.pad_token_id is not None),
+            ("full", bool(filled.all())),
+            ("all labelled", bool((labels != IGNORE)[filled].all())),
+        }
     assert len(CASES) >= 30
     assert len(seen) == 3 + 4 + 4 + 5 * 2, seen
 
@@ -160,7 +175,7 @@ def test_logits_loss_hidden_states_and_attention_maps(seed, dtype):
     theirs, ours, inputs, labels, filled = case(seed, dtype)
     theirs.eval(), ours.eval()
     expected = theirs(**inputs, labels=labels, output_hidden_states=True, output_attentions=True)
-    # A row without any real token has no meaning: transformers then attends to its padding, we to nothing.
+    # A row without any real token has no meaning: transformers attends to padding, we to none.
     same(ours(**inputs)["logits"][filled], expected.logits[filled], dtype, "logits")
     output = ours(**inputs, labels=labels)
     same(output["logits"], expected.logits[labels != IGNORE], dtype, "logits at the labels")
@@ -192,10 +207,11 @@ def test_the_gradient_of_every_parameter(seed, dtype):
 @each_dtype
 @each_case
 def test_the_weights_after_three_steps_of_adamw(seed, dtype):
-    # The bias of the keys shifts all scores of a query alike, so softmax ignores it and its gradient is 0. In floating
-    # point it is noise, in float32 up to 5e-9, and Adam divides it by its own size plus eps. With torch's eps of 1e-8
-    # each side would walk its own way: measured, they part by 6e-5 after three steps at a learning rate of 5e-5, by
-    # 1e-4 at 1e-4 and by 8e-4 at 1e-3. BERT's own eps is 1e-6, which drowns the noise: 1e-6 at 1e-4.
+    # The bias of the keys shifts all scores of a query alike, so softmax ignores it, its gradient
+    # is 0. In floating point it is noise, in float32 up to 5e-9, and Adam divides it by its size
+    # plus eps. With torch's eps of 1e-8 each side would walk its own way: they part by 6e-5
+    # after three steps at a learning rate of 5e-5, by 1e-4 at 1e-4 and by 8e-4 at 1e-3. BERT's own
+    # eps is 1e-6, which drowns the noise: 1e-6 at 1e-4.
     settings = {torch.float64: {"lr": 1e-3}, torch.float32: {"lr": 1e-4, "eps": 1e-6}}[dtype]
     theirs, ours, inputs, labels, _ = case(seed, dtype)
     before = to_hf(ours).state_dict()
@@ -222,7 +238,7 @@ def test_with_torchs_eps_in_float32_only_the_bias_of_the_keys_strays_and_nothing
     same(ours(**inputs)["logits"][filled], theirs(**inputs).logits[filled], torch.float32, "logits")
 
 
-# ------------------------------------------------------------------------------------ there and back
+# ------------------------------------------------------------------------------------ back
 
 
 @pytest.mark.parametrize(
@@ -246,10 +262,22 @@ def test_there_and_back_every_bit_of_the_state_dict_and_the_configuration_stays(
     )
     assert (projection is word) == tied
     for name in (
-        "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "hidden_act",
-        "max_position_embeddings", "type_vocab_size", "hidden_dropout_prob", "attention_probs_dropout_prob",
-        "layer_norm_eps", "pad_token_id", "initializer_range", "tie_word_embeddings", "is_decoder",
-    ):  # fmt: skip
+        "vocab_size",
+        "hidden_size",
+        "num_hidden_layers",
+        "num_attention_heads",
+        "intermediate_size",
+        "hidden_act",
+        "max_position_embeddings",
+        "type_vocab_size",
+        "hidden_dropout_prob",
+        "attention_probs_dropout_prob",
+        "layer_norm_eps",
+        "pad_token_id",
+        "initializer_range",
+        "tie_word_embeddings",
+        "is_decoder",
+    ):
         assert getattr(back.config, name) == getattr(config, name), name
 
 
@@ -269,7 +297,8 @@ def test_the_bias_is_the_one_that_transformers_adds(tied):
     config = draw_config(random.Random(1))
     config.tie_word_embeddings = tied
     theirs = build(config, torch.float64).eval()
-    theirs.cls.predictions.decoder.bias.data.normal_()  # untied, `cls.predictions.bias` stays behind and is not used
+    # Untied, `cls.predictions.bias` stays behind and is not used.
+    theirs.cls.predictions.decoder.bias.data.normal_()
     ids = torch.arange(8)[None]
     same(from_hf(theirs)(ids)["logits"], theirs(ids).logits, torch.float64, "ours")
     same(to_hf(from_hf(theirs))(ids).logits, theirs(ids).logits, torch.float64, "theirs again")
@@ -355,7 +384,7 @@ def test_a_deep_copy_and_a_pickled_copy_convert_like_the_original(hidden_act):
         )
 
 
-# ------------------------------------------------------------------------------------ the course's checkpoint
+# ------------------------------------------------------------------------------------ the course
 
 
 @pytest.mark.parametrize("padding_side", ["right", "left"])
