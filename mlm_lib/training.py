@@ -158,11 +158,16 @@ def train(model, dataset, collator, config, *, out=None, resume=False, evaluate=
             row = None
             if logging or over or (evaluating and evaluate):
                 speed = (history.tokens - tokens_before) / (history.seconds - seconds_before)
-                numbers = (
-                    *(history.step, order.epoch, meter.mean_loss(), rate, meter.norm),
-                    *(history.tokens, round(history.seconds, 3), round(speed, 1)),
-                )
-                row = dict(zip(ROW, numbers, strict=True))
+                row = {
+                    "step": history.step,
+                    "epoch": order.epoch,
+                    "loss": meter.mean_loss(),
+                    "learning_rate": rate,
+                    "gradient_norm": meter.norm,
+                    "tokens": history.tokens,
+                    "seconds": round(history.seconds, 3),
+                    "tokens_per_second": round(speed, 1),
+                }
                 if evaluate and (evaluating or over):
                     with random_states.kept(), modes_kept(model):
                         row |= _evaluated(evaluate(model), row)

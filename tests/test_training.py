@@ -120,6 +120,7 @@ def test_a_row_holds_the_mean_loss_since_the_row_before_and_the_real_tokens_so_f
     assert history.curve("tokens")[1] == [tokens[2], tokens[5], tokens[6]]
     assert history.tokens == tokens[-1] < sum(batch["input_ids"].numel() for batch in model.batches)
     assert [row["epoch"] for row in history.rows] == [0, 0, 1]
+    assert all(tuple(row) == training.ROW for row in history.rows)
 
 
 def test_a_wall_clock_budget_ends_the_training_and_counts_resumed_runs(tmp_path):

@@ -210,7 +210,7 @@ def run_script(name, *arguments, processes=None):
             *(sys.executable, *(torchrun if processes else ())),
             *(str(ROOT / "tests" / "scripts" / f"{name}.py"), *map(str, arguments)),
         ],
-        env=environment, capture_output=True, text=True, encoding="utf-8", timeout=300,
+        env=environment, capture_output=True, text=True, encoding="utf-8", timeout=600,
     )  # fmt: skip
     assert process.returncode == 0, process.stderr
     return process.stdout
