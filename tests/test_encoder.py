@@ -9,6 +9,7 @@ import pytest
 import torch
 import torch.nn as nn
 from torch.testing import assert_close
+from toys import drawn
 from transformers import BertConfig, BertForMaskedLM
 
 from mlm_lib.encoder import BertEncoder, EncoderConfig, attention_weights
@@ -44,18 +45,8 @@ EMPTY = torch.cat(
 )  # and one row of nothing else
 
 
-def drawn(module, seed=0, std=0.4):
-    """The module with every parameter drawn anew, so that no bias is 0 and no scale is 1."""
-    g = torch.Generator().manual_seed(seed)
-    for parameter in module.parameters():
-        parameter.data = (
-            torch.randn(parameter.shape, generator=g, dtype=torch.float64).to(parameter.dtype) * std
-        )
-    return module
-
-
 def ours(dtype=torch.float64, **options):
-    return drawn(BertEncoder(EncoderConfig(**SIZES | options)).to(dtype)).eval()
+    return drawn(BertEncoder(EncoderConfig(**SIZES | options)), 0, 0.4).to(dtype).eval()
 
 
 def batch(real=REAL, seed=0, size=V):
@@ -79,7 +70,7 @@ def pair(act="gelu", layers=3, heads=A):
         **sizes,
         **options,
     )
-    theirs = drawn(BertForMaskedLM(config).double()).eval()
+    theirs = drawn(BertForMaskedLM(config), 0, 0.4).eval()
     return theirs.bert, from_hf(theirs).embedder
 
 

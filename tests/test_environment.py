@@ -108,7 +108,7 @@ def python_sources():
 def test_everything_imported_is_declared():
     declared = {canonicalize_name(r.name) for r in [*CORE, *EXTRAS["test"], *EXTRAS["scale"]]}
     declared |= {"mlm-course", "ipython"}  # ipykernel is IPython's kernel
-    own = {"mlm_lib", "benchmarks", *(path.stem for path in (ROOT / "tests").glob("*.py"))}
+    own = {"mlm_lib", "benchmarks", "scripts", *(p.stem for p in (ROOT / "tests").glob("*.py"))}
     distributions = packages_distributions()
     for path, source in python_sources():
         for node in ast.walk(ast.parse(source)):

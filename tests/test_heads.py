@@ -9,6 +9,7 @@ import pytest
 import torch
 import torch.nn as nn
 from torch.testing import assert_close
+from toys import drawn
 from transformers import BertConfig
 from transformers.models.bert.modeling_bert import BertLMPredictionHead
 
@@ -26,14 +27,6 @@ def states(batch=B, length=T, seed=0):
     return torch.randn(
         batch, length, H, generator=torch.Generator().manual_seed(seed), dtype=torch.float64
     )
-
-
-def randomised(module, seed=1):
-    """The module in float64, every parameter drawn anew, so that no bias is 0 and no scale is 1."""
-    g = torch.Generator().manual_seed(seed)
-    for parameter in module.double().parameters():
-        parameter.data = torch.randn(parameter.shape, generator=g, dtype=torch.float64)
-    return module
 
 
 def pick(everywhere, asked):
@@ -76,7 +69,7 @@ def test_two_positions_by_hand():
 @every_form
 def test_it_is_the_arithmetic_of_the_paper_number_by_number(asked, tied):
     embedding = nn.Embedding(V, H) if tied else None
-    head = randomised(MaskedLMHead(H, V, token_embedding=embedding))
+    head = drawn(MaskedLMHead(H, V, token_embedding=embedding))
     weights = {name: parameter.tolist() for name, parameter in head.named_parameters()}
     matrix = (embedding.weight if tied else head.projection).tolist()
 
@@ -109,7 +102,7 @@ def test_values_and_gradients_are_those_of_berts_head(asked, act):
     )
     theirs, embedding = BertLMPredictionHead(config), nn.Embedding(V, H)
     theirs.decoder.weight = embedding.weight
-    randomised(theirs)
+    drawn(theirs)
     ours = MaskedLMHead(H, token_embedding=embedding, activation=act, layer_norm_eps=1e-3).double()
     transform = theirs.transform
     ours.dense.load_state_dict(transform.dense.state_dict())
@@ -144,13 +137,13 @@ def test_the_three_forms_have_the_shapes_of_their_questions():
 
 
 def test_states_that_are_gathered_already_may_have_any_shape():
-    head = randomised(MaskedLMHead(H, V))
+    head = drawn(MaskedLMHead(H, V))
     assert_close(head(states()[CHOSEN]), head(states(), CHOSEN), **exact)
     assert_close(head(states()[0, 0]), head(states())[0, 0], **exact)
 
 
 def test_the_number_of_masks_may_change_from_call_to_call():
-    head = randomised(MaskedLMHead(H, V))
+    head = drawn(MaskedLMHead(H, V))
     everywhere = head(states())
     for masks in (1, 7, 2, 0, T):
         positions = torch.randint(T, (B, masks), generator=torch.Generator().manual_seed(masks))
@@ -161,7 +154,7 @@ def test_the_number_of_masks_may_change_from_call_to_call():
 
 
 def test_padded_positions_get_scores_that_a_weight_of_0_takes_out_of_the_gradient():
-    head = randomised(MaskedLMHead(H, V))
+    head = drawn(MaskedLMHead(H, V))
     gradients = []
     for padding in (0, 3):  # the second slot of row 0 is padding: what it names must not matter
         hidden = states().requires_grad_()
@@ -175,7 +168,7 @@ def test_padded_positions_get_scores_that_a_weight_of_0_takes_out_of_the_gradien
 @pytest.mark.parametrize("dtype", [torch.int32, torch.int16, torch.int8, torch.uint8])
 @pytest.mark.parametrize("length", [5, 128, 300])
 def test_positions_may_be_integers_of_any_width(length, dtype):
-    head, hidden = randomised(MaskedLMHead(H, V)), states(2, length)
+    head, hidden = drawn(MaskedLMHead(H, V)), states(2, length)
     positions = (
         torch.tensor([[0, 4], [3, 1]]) if length == 5 else torch.tensor([[0, 127], [100, 1]])
     )
@@ -184,7 +177,7 @@ def test_positions_may_be_integers_of_any_width(length, dtype):
 
 @every_form
 def test_states_and_questions_need_not_be_contiguous(asked):
-    head = randomised(MaskedLMHead(H, V))
+    head = drawn(MaskedLMHead(H, V))
     scattered = asked if asked is None else asked.t().contiguous().t()
     assert torch.equal(
         head(states().transpose(0, 1).contiguous().transpose(0, 1), scattered),
@@ -198,7 +191,7 @@ def test_states_and_questions_need_not_be_contiguous(asked):
 @every_form
 def test_softmax_gives_probabilities_over_the_vocabulary(asked):
     embedding = nn.Embedding(V, H)
-    logits = randomised(MaskedLMHead(H, token_embedding=embedding))
+    logits = drawn(MaskedLMHead(H, token_embedding=embedding))
     scores = logits(states(), asked)
     for name, expected in (
         ("softmax", scores.softmax(-1)),
@@ -212,26 +205,24 @@ def test_softmax_gives_probabilities_over_the_vocabulary(asked):
 
 
 def test_an_output_activation_may_be_any_callable():
-    head = randomised(MaskedLMHead(H, V, output_activation=lambda logits: logits.tanh() / 2))
+    head = drawn(MaskedLMHead(H, V, output_activation=lambda logits: logits.tanh() / 2))
     halves = head(states())
     head.output_activation = None
     assert_close(halves, head(states()).tanh() / 2, **exact)
 
 
 def test_an_activation_may_be_a_name_a_function_or_a_module_that_learns():
-    by_name = randomised(MaskedLMHead(H, V, activation="relu"))
+    by_name = drawn(MaskedLMHead(H, V, activation="relu"))
     assert torch.equal(
-        randomised(MaskedLMHead(H, V, activation=torch.relu))(states()), by_name(states())
+        drawn(MaskedLMHead(H, V, activation=torch.relu))(states()), by_name(states())
     )
-    assert not torch.allclose(randomised(MaskedLMHead(H, V))(states()), by_name(states()))
+    assert not torch.allclose(drawn(MaskedLMHead(H, V))(states()), by_name(states()))
     assert "activation.weight" in dict(MaskedLMHead(H, V, activation=nn.PReLU()).named_parameters())
 
 
 def test_without_an_activation_the_head_is_affine_before_its_norm():
-    head = randomised(MaskedLMHead(H, V, activation=None))
-    assert torch.equal(
-        head(states()), randomised(MaskedLMHead(H, V, activation=lambda x: x))(states())
-    )
+    head = drawn(MaskedLMHead(H, V, activation=None))
+    assert torch.equal(head(states()), drawn(MaskedLMHead(H, V, activation=lambda x: x))(states()))
 
 
 # -------------------------------------------------------------------- one parameter under two names
@@ -276,7 +267,7 @@ def test_a_fresh_head_has_berts_initial_weights():
 
 
 def test_the_tied_gradient_is_the_sum_of_the_two_an_untied_pair_would_get():
-    model = randomised(tied_model())
+    model = drawn(tied_model())
     apart = nn.ModuleDict({"embedding": nn.Embedding(V, H), "head": MaskedLMHead(H, V)}).double()
     apart["embedding"].load_state_dict(model["embedding"].state_dict())
     weights = {

@@ -10,6 +10,7 @@ import pytest
 import torch
 import torch.nn as nn
 from torch.utils._python_dispatch import TorchDispatchMode
+from toys import drawn, gradients
 from transformers.loss.loss_utils import ForCausalLMLoss
 
 from mlm_lib import checks, contextualizers, encoder
@@ -53,14 +54,7 @@ def build(kind="lstm", *, bidirectional=True, sizes=None, inner_dropout=0.0, see
     model = LanguageModel(
         V, nn.Embedding(V, sizes.get("width", H)), inner, bidirectional=bidirectional, **options
     )
-    return randomised(model, seed)
-
-
-def randomised(model, seed=0):
-    g = torch.Generator().manual_seed(seed)
-    for parameter in model.double().parameters():
-        parameter.data = 0.6 * torch.randn(parameter.shape, generator=g, dtype=torch.float64)
-    return model.eval()
+    return drawn(model, seed, 0.6).eval()
 
 
 def rows(lengths=LENGTHS, seed=1):
@@ -90,17 +84,6 @@ def batch(side="right", seed=1):
 
 def same(one, other, tolerance=1e-9):
     torch.testing.assert_close(one, other, rtol=tolerance, atol=tolerance)
-
-
-def gradients(model, loss):
-    """The gradient of every parameter, zeros where there is none."""
-    found = torch.autograd.grad(
-        loss, list(model.parameters()), allow_unused=True, retain_graph=True
-    )
-    return {
-        n: torch.zeros_like(p) if g is None else g
-        for (n, p), g in zip(model.named_parameters(), found)
-    }
 
 
 # --------------------------------------------------------------------------- arithmetic written out
@@ -262,11 +245,8 @@ def test_an_lstm_may_be_of_another_width_than_the_embedder(sizes):
 
 
 def test_a_transformer_of_odd_width_works():
-    model = randomised(
-        LanguageModel(
-            V, nn.Embedding(V, 5), TransformerContextualizer(5, 1, 1, bidirectional=False)
-        )
-    )
+    reader = TransformerContextualizer(5, 1, 1, bidirectional=False)
+    model = drawn(LanguageModel(V, nn.Embedding(V, 5), reader)).eval()
     assert model(*batch())["loss"].isfinite()
 
 
@@ -635,7 +615,8 @@ class MeanSoFar(nn.Module):
 
 
 def test_a_contextualizer_of_the_readers_own_needs_only_three_attributes():
-    model, (ids, mask) = randomised(LanguageModel(V, nn.Embedding(V, H), MeanSoFar())), batch()
+    model = drawn(LanguageModel(V, nn.Embedding(V, H), MeanSoFar())).eval()
+    ids, mask = batch()
     output = model(ids, mask)
     assert (
         output["backward_loss"] is None
@@ -796,7 +777,7 @@ def test_what_was_counted_moves_along_and_counting_goes_on(mode, move):
     before = model.get_metrics()
     moved = move(model)
     assert moved.get_metrics() == before
-    moved(*batch("left"))
+    moved(*batch(seed=2))
     assert moved.get_metrics() != before
     assert moved is model or model.get_metrics() == before
     assert not moved._nats.requires_grad and moved._nats.dtype == torch.float64
@@ -1019,7 +1000,7 @@ def test_the_embedder_finds_padding_as_the_language_model_does(pad):
         embedder(ids, mask.long() * 3)
     with pytest.raises(ValueError, match="the shape of input_ids"):
         embedder(ids, mask[:, 1:])
-    with pytest.raises(ValueError, match=f"input_ids holds {V}"):
+    with pytest.raises(ValueError, match="input_ids holds"):
         embedder(ids + V)
 
 

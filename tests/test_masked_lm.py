@@ -6,6 +6,7 @@ import math
 import pytest
 import torch
 import torch.nn as nn
+from toys import gradients, tokenizer_of
 
 from mlm_lib.encoder import BertEncoder, EncoderConfig
 from mlm_lib.heads import MaskedLMHead
@@ -17,12 +18,7 @@ from mlm_lib.wordpiece import WordPieceTokenizer
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 PAD, MASK, V, H = 0, 4, 22, 12
-TOKENIZER = WordPieceTokenizer(
-    {
-        t: i
-        for i, t in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghijklmnopq"])
-    }
-)
+TOKENIZER = tokenizer_of(*"abcdefghijklmnopq")
 
 
 class Lstm(nn.Module):
@@ -105,16 +101,6 @@ def blanks_of(labels):
     """Labels as positions and targets, padded with −1 and a token id that must not count."""
     positions, targets, weights = labels_to_positions(labels)
     return positions.masked_fill(weights == 0, -1), targets.masked_fill(weights == 0, 7)
-
-
-def gradients(model, loss):
-    model.zero_grad()
-    loss.backward()
-    return {
-        name: parameter.grad.clone()
-        for name, parameter in model.named_parameters()
-        if parameter.grad is not None
-    }
 
 
 def same(one, other, tolerance=1e-12):

@@ -16,6 +16,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models
+from toys import tokenizer_of
 from transformers import DataCollatorForLanguageModeling, PreTrainedTokenizerFast
 
 from mlm_lib.masking import MaskingCollator, mask_tokens
@@ -24,19 +25,10 @@ from mlm_lib.wordpiece import WordPieceTokenizer
 LESSON = Path(__file__).parent.parent / "notebooks" / "02_masking.ipynb"
 PAD, UNK, CLS, SEP, MASK = range(5)
 # 5..49 are words, 50..79 continue them (##), 80..99 are words again.
-VOCAB = [
-    "[PAD]",
-    "[UNK]",
-    "[CLS]",
-    "[SEP]",
-    "[MASK]",
-    *(f"{'##' if 50 <= i < 80 else ''}w{i}" for i in range(5, 100)),
-]
-TOKENIZER = WordPieceTokenizer({token: index for index, token in enumerate(VOCAB)})
+TOKENIZER = tokenizer_of(*(f"{'##' if 50 <= i < 80 else ''}w{i}" for i in range(5, 100)))
 HF_TOKENIZER = TOKENIZER.to_hf()
-REPLACEMENTS = torch.arange(
-    50, 100
-)  # the batches below hold no such id, so a replaced token cannot look like a kept one
+# The batches below hold no such id, so that a replaced token cannot look like a kept one.
+REPLACEMENTS = torch.arange(50, 100)
 
 exact = settings(deadline=None, max_examples=60)
 
@@ -712,7 +704,7 @@ def test_a_tokenizer_without_mask_or_pad_is_refused_by_that_name(missing):
 
 @pytest.mark.parametrize("strategy", ["whole_word", "span"])
 def test_a_vocabulary_without_pieces_has_no_words_to_find(strategy):
-    plain = WordPieceTokenizer({token: i for i, token in enumerate([*VOCAB[:5], "a", "b"])})
+    plain = tokenizer_of("a", "b")
     MaskingCollator(plain)  # single tokens can be masked all the same
     with pytest.raises(ValueError, match=f"'{strategy}' finds words by the ## pieces of WordPiece"):
         MaskingCollator(plain, strategy=strategy)

@@ -6,13 +6,12 @@ import pickle
 import pytest
 import torch
 from torch.utils.data import DataLoader
+from toys import tokenizer_of
 
 from mlm_lib.masking import MaskingCollator
 from mlm_lib.seeds import BatchSeeds
-from mlm_lib.wordpiece import WordPieceTokenizer
 
-TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{i}" for i in range(5, 90)), "##s"]
-TOKENIZER = WordPieceTokenizer({token: index for index, token in enumerate(TOKENS)})
+TOKENIZER = tokenizer_of(*(f"w{i}" for i in range(5, 90)), "##s")
 ROWS = torch.randint(5, 90, (40, 30), generator=torch.Generator().manual_seed(0)).tolist()
 quiet = pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning")
 

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from torch.testing import assert_close
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
+from toys import drawn
 
 from mlm_lib import losses, softmax
 from mlm_lib.softmax import (
@@ -53,14 +54,6 @@ def problem(vocab_size=V, width=D, rows=N, seed=0):
     targets = torch.randint(vocab_size, (rows,), generator=g)
     targets[1:2] = targets[:1]
     return torch.randn(rows, width, generator=g, dtype=torch.float64), targets
-
-
-def randomised(loss, seed=1, scale=1.0):
-    """The loss in float64 with every parameter drawn anew, so that no bias is 0."""
-    g = torch.Generator().manual_seed(seed)
-    for parameter in loss.double().parameters():
-        parameter.data = scale * torch.randn(parameter.shape, generator=g, dtype=torch.float64)
-    return loss
 
 
 def results(loss, embeddings, targets, seed=0):
@@ -162,7 +155,7 @@ def test_two_rows_by_hand():
 )
 def test_the_full_loss_is_its_definition(size, width, rows, seed):
     loss, (embeddings, targets) = (
-        randomised(SoftmaxLoss(size, width)),
+        drawn(SoftmaxLoss(size, width)),
         problem(size, width, rows, seed),
     )
     assert_close(results(loss, embeddings, targets), slow(loss, embeddings, targets), **exact)
@@ -179,7 +172,7 @@ def test_a_new_loss_has_no_bias_and_scores_of_unit_size():
 @every_loss
 def test_without_gradients_the_logits_are_computed_in_pieces(make, at_once, monkeypatch):
     embeddings, targets = problem(rows=20)
-    loss = randomised(make(V, D)).eval()
+    loss = drawn(make(V, D)).eval()
     with Largest() as together:
         whole = loss(embeddings, targets)
     monkeypatch.setattr(softmax, "LOGITS_AT_ONCE", at_once)
@@ -210,7 +203,7 @@ def test_an_empty_batch_has_loss_0_and_gradients_of_0(make, training):
 @every_loss
 @pytest.mark.parametrize("training", [True, False])
 def test_targets_may_be_int32(make, training):
-    loss, (embeddings, targets) = randomised(make(V, D)).train(training), problem()
+    loss, (embeddings, targets) = drawn(make(V, D)).train(training), problem()
     assert_close(
         results(loss, embeddings, targets.int()), results(loss, embeddings, targets), **bitwise
     )
@@ -220,7 +213,7 @@ def test_targets_may_be_int32(make, training):
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_half_precision_gives_a_float32_loss_near_the_wide_one(make, training, dtype):
-    loss, (embeddings, targets) = randomised(make(V, D)).train(training).to(dtype), problem(rows=50)
+    loss, (embeddings, targets) = drawn(make(V, D)).train(training).to(dtype), problem(rows=50)
     embeddings = embeddings.to(dtype)
     found = results(loss, embeddings, targets)
     wanted = results(loss.double(), embeddings.double(), targets)
@@ -236,7 +229,7 @@ def test_half_precision_gives_a_float32_loss_near_the_wide_one(make, training, d
 @pytest.mark.parametrize("narrow", [True, False])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_under_autocast_the_loss_is_float32_and_near_the_wide_one(make, training, narrow, dtype):
-    loss, (embeddings, targets) = randomised(make(V, D)).train(training).float(), problem(rows=50)
+    loss, (embeddings, targets) = drawn(make(V, D)).train(training).float(), problem(rows=50)
     embeddings = embeddings.to(dtype if narrow else torch.float32)
     with torch.autocast("cpu", dtype):
         found = results(loss, embeddings, targets)
@@ -251,10 +244,7 @@ def test_under_autocast_the_loss_is_float32_and_near_the_wide_one(make, training
 @every_loss
 @pytest.mark.parametrize("training", [True, False])
 def test_huge_scores_give_finite_numbers(make, training):
-    loss, (embeddings, targets) = (
-        randomised(make(V, D), scale=1e15).float().train(training),
-        problem(),
-    )
+    loss, (embeddings, targets) = (drawn(make(V, D), scale=1e15).float().train(training), problem())
     assert all(
         found.isfinite().all() for found in results(loss, 1e15 * embeddings.float(), targets)
     )
@@ -263,7 +253,7 @@ def test_huge_scores_give_finite_numbers(make, training):
 @every_loss
 @pytest.mark.parametrize("training", [True, False])
 def test_a_frozen_table_gets_no_gradient_and_the_embeddings_get_theirs(make, training):
-    loss, (embeddings, targets) = randomised(make(V, D)).train(training), problem()
+    loss, (embeddings, targets) = drawn(make(V, D)).train(training), problem()
     wanted = results(loss, embeddings, targets)[1]
     loss.requires_grad_(False).zero_grad()
     embeddings.requires_grad_()
@@ -379,7 +369,7 @@ def test_words_are_drawn_on_the_cpu_whatever_the_default_device():
 @every_sampled_loss
 @pytest.mark.parametrize("seed", range(12))
 def test_the_sampled_loss_is_its_definition(make, seed):
-    loss, (embeddings, targets) = randomised(make(V, D), seed), problem(seed=seed)
+    loss, (embeddings, targets) = drawn(make(V, D), seed), problem(seed=seed)
     assert_close(
         results(loss, embeddings, targets, seed), slow(loss, embeddings, targets, seed), **exact
     )
@@ -396,7 +386,7 @@ def test_the_sampled_loss_is_its_definition(make, seed):
 def test_the_sampled_loss_is_its_definition_at_every_size(size, share, rows, seed, data):
     order = data.draw(st.none() | st.permutations(range(size)))
     num_samples = max(1, round(share * (size - 1)))
-    loss = randomised(
+    loss = drawn(
         SampledSoftmaxLoss(size, D, num_samples, sparse=seed % 2 == 0, frequency_order=order), seed
     )
     embeddings, targets = problem(size, rows=rows, seed=seed)
@@ -406,19 +396,19 @@ def test_the_sampled_loss_is_its_definition_at_every_size(size, share, rows, see
 
 
 def test_a_drawn_target_is_no_rival_in_its_own_row_and_one_in_the_others():
-    loss = randomised(SampledSoftmaxLoss(2, 1, 1))
+    loss = drawn(SampledSoftmaxLoss(2, 1, 1))
     embeddings, targets = problem(2, 1, 2)[0], torch.tensor([0, 1])
     for seed in range(8):
         torch.manual_seed(seed)
-        drawn = log_uniform_sample(2, 1)[0].item()
+        rival = log_uniform_sample(2, 1)[0].item()
         by_embedding = results(loss, embeddings, targets, seed)[1]
-        assert by_embedding[drawn].item() == 0  # alone with its target, the row knows the answer
-        assert by_embedding[1 - drawn].item() != 0
+        assert by_embedding[rival].item() == 0  # alone with its target, the row knows the answer
+        assert by_embedding[1 - rival].item() != 0
 
 
 @every_sampled_loss
 def test_in_evaluation_it_is_the_full_loss(make):
-    full, (embeddings, targets) = randomised(SoftmaxLoss(V, D)), problem()
+    full, (embeddings, targets) = drawn(SoftmaxLoss(V, D)), problem()
     loss = make(V, D).double().eval()
     loss.load_state_dict(full.state_dict())
     assert_close(results(loss, embeddings, targets), results(full, embeddings, targets), **bitwise)
@@ -428,7 +418,7 @@ def test_in_evaluation_it_is_the_full_loss(make):
     "size, scale", list(itertools.product([200, 500, 1000, 3000], [0.5, 1.5, 4.0]))
 )
 def test_with_all_words_but_one_it_is_within_3_percent_of_the_full_loss(size, scale):
-    loss = randomised(SampledSoftmaxLoss(size, 6, size - 1), scale=scale)
+    loss = drawn(SampledSoftmaxLoss(size, 6, size - 1), scale=scale)
     loss.bias.data = log_uniform(torch.arange(size), size).log()
     embeddings, anywhere = problem(size, 6, 200)
     torch.manual_seed(0)
@@ -449,7 +439,7 @@ def test_with_fewer_samples_it_lies_below_the_full_loss_and_rises_with_them(scal
     targets = log_uniform(torch.arange(size), size).multinomial(60, replacement=True)
     means = []
     for num_samples in (2, 8, 32, 128):
-        loss = randomised(SampledSoftmaxLoss(size, 6, num_samples), scale=scale)
+        loss = drawn(SampledSoftmaxLoss(size, 6, num_samples), scale=scale)
         with torch.no_grad():
             means.append(sum(loss(embeddings, targets).item() for _ in range(200)) / 200)
             full = loss.eval()(embeddings, targets).item()
@@ -458,7 +448,7 @@ def test_with_fewer_samples_it_lies_below_the_full_loss_and_rises_with_them(scal
 
 
 def test_the_seed_decides_which_words_are_drawn():
-    loss, (embeddings, targets) = randomised(SampledSoftmaxLoss(200, D, S)), problem(200)
+    loss, (embeddings, targets) = drawn(SampledSoftmaxLoss(200, D, S)), problem(200)
     first, again, other = (results(loss, embeddings, targets, seed) for seed in (5, 5, 6))
     assert_close(first, again, **bitwise)
     assert first[0] != other[0]
@@ -466,7 +456,7 @@ def test_the_seed_decides_which_words_are_drawn():
 
 @every_loss
 def test_random_numbers_are_used_in_sampled_training_alone(make):
-    loss, (embeddings, targets) = randomised(make(V, D)), problem()
+    loss, (embeddings, targets) = drawn(make(V, D)), problem()
     before = torch.get_rng_state()
     loss.eval()(embeddings, targets)
     assert torch.equal(torch.get_rng_state(), before)
@@ -495,7 +485,7 @@ def test_a_training_step_does_no_work_of_the_vocabularys_size(order):
 
 def test_sparse_gradients_are_the_dense_ones_and_hold_the_drawn_rows_only():
     dense, sparse = (
-        randomised(SampledSoftmaxLoss(100, D, S, sparse=sparse)) for sparse in (False, True)
+        drawn(SampledSoftmaxLoss(100, D, S, sparse=sparse)) for sparse in (False, True)
     )
     embeddings, targets = problem(100)
     assert_close(results(sparse, embeddings, targets), results(dense, embeddings, targets), **exact)
@@ -506,9 +496,7 @@ def test_sparse_gradients_are_the_dense_ones_and_hold_the_drawn_rows_only():
 
 
 def test_a_repeated_target_adds_up():
-    dense, sparse = (
-        randomised(SampledSoftmaxLoss(V, D, S, sparse=sparse)) for sparse in (False, True)
-    )
+    dense, sparse = (drawn(SampledSoftmaxLoss(V, D, S, sparse=sparse)) for sparse in (False, True))
     embeddings, targets = problem()[0], torch.full((N,), 11)
     assert_close(
         results(sparse, embeddings, targets), slow(sparse, embeddings, targets, 0), **exact
@@ -518,7 +506,7 @@ def test_a_repeated_target_adds_up():
 
 def test_two_backward_passes_accumulate():
     loss, batches = (
-        randomised(SampledSoftmaxLoss(V, D, S, sparse=True)),
+        drawn(SampledSoftmaxLoss(V, D, S, sparse=True)),
         [problem(seed=0), problem(seed=1)],
     )
     expected = [results(loss, *batch, seed)[2:] for seed, batch in enumerate(batches)]
@@ -532,7 +520,7 @@ def test_two_backward_passes_accumulate():
 
 
 def test_a_step_of_sparse_adam_is_one_of_adam_in_the_touched_rows_and_none_elsewhere():
-    sparse = randomised(SampledSoftmaxLoss(100, D, S, sparse=True))
+    sparse = drawn(SampledSoftmaxLoss(100, D, S, sparse=True))
     dense = SampledSoftmaxLoss(100, D, S).double()
     dense.load_state_dict(sparse.state_dict())
     before = copy.deepcopy(sparse.state_dict())
@@ -580,7 +568,7 @@ def test_sparse_rows_refuses_an_id_that_is_no_row():
 
 @pytest.mark.parametrize("sparse", [False, True])
 def test_an_order_is_a_relabelling_of_the_ids(sparse):
-    with_order = randomised(SampledSoftmaxLoss(V, D, S, sparse=sparse, frequency_order=ORDER))
+    with_order = drawn(SampledSoftmaxLoss(V, D, S, sparse=sparse, frequency_order=ORDER))
     without = SampledSoftmaxLoss(V, D, S, sparse=sparse).double()
     without.load_state_dict({name: table[ORDER] for name, table in with_order.state_dict().items()})
     embeddings, ranks = problem()
@@ -597,17 +585,17 @@ def test_an_order_is_a_relabelling_of_the_ids(sparse):
 def test_an_order_may_be_a_list_or_of_shorter_integers(dtype):
     order = ORDER.tolist() if dtype is None else ORDER.to(dtype)
     loss, (embeddings, targets) = (
-        randomised(SampledSoftmaxLoss(V, D, S, frequency_order=order)),
+        drawn(SampledSoftmaxLoss(V, D, S, frequency_order=order)),
         problem(),
     )
-    expected = results(randomised(MAKERS["ordered"](V, D)), embeddings, targets)
+    expected = results(drawn(MAKERS["ordered"](V, D)), embeddings, targets)
     assert_close(results(loss, embeddings, targets), expected, **bitwise)
 
 
 def test_the_loss_keeps_its_order_when_the_callers_tensor_changes():
     order = ORDER.clone()
     loss, (embeddings, targets) = (
-        randomised(SampledSoftmaxLoss(V, D, S, frequency_order=order)),
+        drawn(SampledSoftmaxLoss(V, D, S, frequency_order=order)),
         problem(),
     )
     expected = results(loss, embeddings, targets)
@@ -647,7 +635,7 @@ def test_the_state_is_that_of_the_full_softmax(make):
     [copy.deepcopy, lambda loss: pickle.loads(pickle.dumps(loss)), lambda loss: loss.to("cpu")],
 )
 def test_copies_and_pickles_are_the_same_loss(make, move):
-    loss, (embeddings, targets) = randomised(make(V, D)), problem()
+    loss, (embeddings, targets) = drawn(make(V, D)), problem()
     expected = results(loss, embeddings, targets)
     loss.zero_grad()
     assert_close(results(move(loss), embeddings, targets), expected, **bitwise)
@@ -655,7 +643,7 @@ def test_copies_and_pickles_are_the_same_loss(make, move):
 
 @every_loss
 def test_a_change_of_type_changes_only_the_precision(make):
-    loss, (embeddings, targets) = randomised(make(V, D)), problem()
+    loss, (embeddings, targets) = drawn(make(V, D)), problem()
     expected = results(loss, embeddings, targets)
     for mine, reference in zip(results(loss.float(), embeddings.float(), targets), expected):
         assert mine.dtype == torch.float32

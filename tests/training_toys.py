@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import torch
 import torch.nn as nn
+from toys import tokenizer_of
 from transformers import BertConfig, BertForMaskedLM
 
 from mlm_lib import training
@@ -18,11 +19,10 @@ from mlm_lib.language_model import LanguageModel, LSTMContextualizer
 from mlm_lib.masked_lm import MaskedLanguageModel
 from mlm_lib.masking import MaskingCollator
 from mlm_lib.training import TrainingConfig, train
-from mlm_lib.wordpiece import WordPieceTokenizer
 
 ROOT = Path(training.__file__).resolve().parents[1]
-VOCAB = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghijklmnopqrstuvwxyz"]
-TOKENIZER = WordPieceTokenizer({token: index for index, token in enumerate(VOCAB)})
+TOKENIZER = tokenizer_of(*"abcdefghijklmnopqrstuvwxyz")
+VOCAB = list(TOKENIZER.vocab)
 SIZES = {
     "hidden_size": 16,
     "num_layers": 1,
