@@ -6,13 +6,15 @@ constructor reads `self.top_k = whole_number("top_k", top_k)`. What it refuses i
 
 import math
 import os
+import sys
 from collections.abc import Iterable
 from numbers import Integral, Real
 
+import numpy as np
 import torch
 
 ID_TYPES = (torch.int64, torch.int32)  # what `nn.Embedding` reads; both hold a label of −100
-INTEGERS = (*ID_TYPES, torch.int16, torch.int8, torch.uint8)
+LARGEST = sys.float_info.max  # Python's integers go beyond
 
 
 def refused(name, value, wanted):
@@ -54,16 +56,17 @@ def number(name, value, *, above=None, least=None, none=False):
     """A finite number above `above`, or of at least `least`. With `none`, None passes too."""
     if none and value is None:
         return None
+    value = _plain(value)
     if (
         not _is_number(value)
-        or not math.isfinite(value)
+        or not -LARGEST <= value <= LARGEST  # NaN fails this too
         or (above is not None and value <= above)
         or (least is not None and value < least)
     ):
         limits = "" if above is None else f" above {above}"
         limits = limits if least is None else f" of at least {least}"
         raise refused(name, value, f"a finite number{limits}")
-    return _plain(value)
+    return value
 
 
 def probability(name, value):
@@ -89,7 +92,7 @@ def _is_number(value):
 
 def _plain(value):
     """A Python number of a numpy one."""
-    return value.item() if hasattr(value, "item") else value
+    return value.item() if isinstance(value, np.generic) else value
 
 
 # ------------------------------------------------------------------------------------ names
@@ -195,22 +198,28 @@ def floats(name, value, shape):
     return value
 
 
-def positions(name, value, shape="(B, M)"):
-    """Whole numbers of any type, widened to 64 bits: int8 ends at 127, and rows are longer."""
-    tensor(name, value, shape)
-    if value.dtype == torch.bool or value.is_floating_point() or value.is_complex():
-        raise refused(name, value, f"a tensor {shape} of whole numbers")
+def integers(name, value, shape="(B, M)", wanted=None):
+    """Integers of any type, widened to 64 bits: int8 ends at 127, and rows are longer."""
+    if (
+        not isinstance(value, torch.Tensor)
+        or value.dim() != len(shape.split(","))
+        or value.dtype == torch.bool
+        or value.is_floating_point()
+        or value.is_complex()
+    ):
+        raise refused(name, value, f"a tensor {wanted or shape + ' of whole numbers'}")
     return value.long()
 
 
-def ids(name, value, shape="(B, T)", *, size=None, ignore=None, types=ID_TYPES):
+def ids(name, value, shape="(B, T)", *, size=None, ignore=None):
     """Integers of 64 or 32 bits in 0..size−1, or `ignore`; only on a CPU are they looked at."""
     tensor(name, value, shape)
-    if value.dtype not in types:
+    if value.dtype not in ID_TYPES:
         raise refused(name, value, f"a tensor {shape} of whole numbers, torch.long or torch.int32,")
     if size is not None and value.numel() and can_look(value):
         real = value if ignore is None else value[value != ignore]
-        if real.numel() and not 0 <= int(real.min()) <= int(real.max()) < size:
+        low, high = (bound.item() for bound in real.aminmax()) if real.numel() else (0, 0)
+        if low < 0 or high >= size:
             wrong = real[(real < 0) | (real >= size)][0].item()
             besides = "" if ignore is None else f" or {ignore}"
             raise ValueError(

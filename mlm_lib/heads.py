@@ -11,7 +11,7 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
-from mlm_lib.checks import INTEGERS, number, refused, tensor, whole_number
+from mlm_lib.checks import integers, number, refused, tensor, whole_number
 
 
 class MaskedLMHead(nn.Module):
@@ -156,16 +156,15 @@ def flat_index(mask_positions, batch, length):
             [4, 4]])
     """
     tensor("mask_positions", mask_positions, "(...)")
-    shape, dtype = tuple(mask_positions.shape), mask_positions.dtype
-    if dtype == torch.bool:
-        if shape != (batch, length):
+    if mask_positions.dtype == torch.bool:
+        if mask_positions.shape != (batch, length):
             like = f"a bool tensor ({batch}, {length}), like the hidden states,"
             raise refused("mask_positions", mask_positions, like)
         return mask_positions.flatten().nonzero().squeeze(1)
-    if dtype not in INTEGERS or len(shape) != 2 or shape[0] != batch:
-        wanted = f"a tensor ({batch}, M) of whole numbers or ({batch}, {length}) of bool"
-        raise refused("mask_positions", mask_positions, wanted)
-    positions = mask_positions.long()  # before comparing: 300 does not fit into 8 bits
+    wanted = f"({batch}, M) of whole numbers or ({batch}, {length}) of bool"
+    positions = integers("mask_positions", mask_positions, "(B, M)", wanted)
+    if len(positions) != batch:
+        raise refused("mask_positions", mask_positions, f"a tensor {wanted}")
     outside = (positions < 0) | (positions >= length)
     if outside.any():
         row, slot = outside.nonzero()[0].tolist()

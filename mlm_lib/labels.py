@@ -10,7 +10,7 @@ T is the length of a row and M the number of slots, the most labels that a row h
 
 import torch
 
-from mlm_lib.checks import ids, positions, same_shape, whole_number
+from mlm_lib.checks import ids, integers, same_shape, whole_number
 
 IGNORE = -100  # the label of a position that has none, as in PyTorch and transformers
 
@@ -74,7 +74,7 @@ def positions_to_labels(mask_positions, mask_ids, mask_weights, length):
             position outside 0..length−1, a negative id, or a position that the row names twice.
     """
     length = whole_number("length", length, 0)
-    mask_positions = positions("mask_positions", mask_positions, "(B, M)")
+    mask_positions = integers("mask_positions", mask_positions)
     for name, field in (("mask_ids", mask_ids), ("mask_weights", mask_weights)):
         same_shape(name, field, "mask_positions", mask_positions)
     ids("mask_ids", mask_ids, "(B, M)")

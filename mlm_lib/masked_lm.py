@@ -10,7 +10,7 @@ from inspect import Parameter, signature
 import torch
 import torch.nn as nn
 
-from mlm_lib.checks import INTEGERS, ids, probability, real_mask, refused, same_shape, whole_number
+from mlm_lib.checks import ids, integers, probability, real_mask, refused, same_shape, whole_number
 from mlm_lib.encoder import ACTIVATIONS, BertEncoder
 from mlm_lib.heads import MaskedLMHead, flat_index, gather
 from mlm_lib.losses import IGNORE, masked_cross_entropy
@@ -161,14 +161,14 @@ class MaskedLanguageModel(nn.Module):
 
     def _at_blanks(self, inputs, real, positions, targets):
         """The output dictionary for `mask_positions`."""
-        ids("mask_positions", positions, "(B, M)", types=INTEGERS)
+        positions = integers("mask_positions", positions)
         if targets is not None:
             same_shape("target_ids", targets, "mask_positions", positions)
-            targets = ids("target_ids", targets, "(B, M)", types=INTEGERS).long()
+            targets = integers("target_ids", targets)
         # 1) Scores at every blank, and which blanks are asked: not −1, and not on padding.
         places = positions.clamp(min=0)
         logits = self._logits(inputs, real, places)  # (B, M, V)
-        blanks = (positions >= 0) & real.gather(1, places.long())  # (B, M)
+        blanks = (positions >= 0) & real.gather(1, places)  # (B, M)
         # 2) The likeliest tokens, from scores of at least 32 bits.
         scores = logits.detach() if logits.dtype.itemsize >= 4 else logits.detach().float()
         best = scores.softmax(-1).topk(min(self.top_k, logits.shape[-1]))
