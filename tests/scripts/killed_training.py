@@ -1,5 +1,6 @@
 """Trains whole, and killed ten times and resumed: `python killed_training.py FOLDER`."""
 
+import json
 import os
 import random
 import signal
@@ -97,7 +98,8 @@ def survive(root):
         )
         in_child(lambda: train_scenario(name, out, resume=True))
         outcomes[name] = {"kills": kills, "steps before the last run": steps}
+    return outcomes
 
 
 if __name__ == "__main__":
-    survive(Path(sys.argv[1]))
+    print(json.dumps(survive(Path(sys.argv[1]))))
