@@ -49,14 +49,6 @@ STAMP = VENV / "course.json"
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 CPU_SIZE, CUDA_SIZE = "about 200 MB", "about 2.7 GB"  # of torch 2.13 and what it needs, on Linux
 AGAIN = "then give the same command again."
-# How often a thread of torch looks whether the others are done before it sleeps. libgomp, the
-# OpenMP of torch's Linux wheels, looks 300,000 times (3 to 50 ms). Where another thread has no
-# core, all of it is lost, at each wait: a small step of two threads, on two cores that six other
-# programs wanted as well, took 240 ms; with 30,000 looks 70, with 10,000 30, with 1,000 14, and
-# with none (OMP_WAIT_POLICY=PASSIVE) 7. Alone, none costs a third of the speed, since each
-# operation then wakes the other thread; 1,000 looks outlast the gaps between a small model's
-# operations.
-SPINS = "1000"
 
 
 class Stop(Exception):
@@ -280,16 +272,14 @@ def call(command: list, env: dict | None) -> int:
 
 @contextlib.contextmanager
 def child_environment():
-    """Variables that let notebooks find mlm_lib uninstalled, keep torch's threads from spinning,
-    and make the kernel `python3` this very Python: the user's folder may hold a kernelspec of that
-    name, but JUPYTER_PATH comes first."""
+    """Variables that let notebooks find mlm_lib uninstalled, and make the kernel `python3` this
+    very Python: the user's folder may hold a kernelspec of that name, but JUPYTER_PATH comes first.
+    """
     # Quiet: ipykernel warns of unencrypted local sockets in each lesson, and of Ctrl-C at length.
     launcher = ["-m", "ipykernel_launcher", "--log-level=CRITICAL", "-f", "{connection_file}"]
     spec = {"argv": [sys.executable, *launcher], "language": "python"}
     spec |= {"display_name": "Python 3 (ipykernel)", "metadata": {"debugger": True}}
     env = {**os.environ, "PYDEVD_DISABLE_FILE_VALIDATION": "1"}
-    if "OMP_WAIT_POLICY" not in env:  # the user's own word on waiting
-        env.setdefault("GOMP_SPINCOUNT", SPINS)
     with tempfile.TemporaryDirectory() as folder:
         kernel = Path(folder, "kernels", "python3")
         kernel.mkdir(parents=True)
@@ -297,6 +287,48 @@ def child_environment():
         for name, first in {"JUPYTER_PATH": folder, "PYTHONPATH": str(ROOT)}.items():
             env[name] = os.pathsep.join(filter(None, [first, os.environ.get(name)]))
         yield env
+
+
+def usable_cores() -> int:
+    affinity = getattr(os, "sched_getaffinity", None)  # absent from macOS and Windows
+    return len(affinity(0)) if affinity else os.cpu_count() or 1
+
+
+def idle_cores(seconds: float = 0.3) -> int:
+    """How many cores other programs leave just now, one at least; all where Linux does not tell.
+
+    A thread of torch that has no core makes the others wait for it at each operation, and they
+    spin while they wait. A small training step on two cores took 30 ms with two threads and 48 with
+    one; beside one busy program 109 with two and 48 with one, beside two of them 127 and 73.
+    """
+
+    def spent() -> tuple[int, int]:  # idle, and in all, over all cores
+        user, nice, system, idle, wait, *others = map(
+            int, stat.read_text().split("\n")[0].split()[1:9]
+        )
+        return idle + wait, user + nice + system + idle + wait + sum(others)
+
+    stat, cores = Path("/proc/stat"), usable_cores()
+    try:
+        idle, whole = spent()
+        time.sleep(seconds)
+        idle, whole = (after - before for after, before in zip(spent(), (idle, whole)))
+    except (OSError, ValueError):
+        return cores
+    return max(1, min(cores, round((os.cpu_count() or 1) * idle / max(1, whole))))
+
+
+@contextlib.contextmanager
+def threads_that_find_a_core():
+    """Torch in programs started meanwhile takes the idle cores, if the user has not said how many."""
+    if "OMP_NUM_THREADS" in os.environ:
+        yield
+        return
+    os.environ["OMP_NUM_THREADS"] = str(idle_cores())
+    try:
+        yield
+    finally:
+        del os.environ["OMP_NUM_THREADS"]
 
 
 # ---- the lessons ---------------------------------------------------------------------------------
@@ -419,7 +451,9 @@ def run(args) -> int:
             if bar.disable:
                 print(f"{lesson.stem} ({len(rows) + 1} of {len(lessons)})")
             started = time.perf_counter()
-            failure = run_lesson(lesson, values, args.out / lesson.name, bar.disable, args.limit)
+            target = args.out / lesson.name
+            with threads_that_find_a_core():
+                failure = run_lesson(lesson, values, target, bar.disable, args.limit)
             seconds = time.perf_counter() - started
             failures += bool(failure)
             rows.append(f"{lesson.stem:<36}{seconds:>9.1f}  {'FAILED' if failure else 'ok'}")
@@ -499,8 +533,7 @@ def test(args) -> int:
     # Each worker gets its share of the cores, or their threads would fight over them. Files stay
     # whole (loadfile) and are taken in their order, the long ones first: the last lessons train
     # models, and conftest.py puts the test files that hold slow tests before the others.
-    affinity = getattr(os, "sched_getaffinity", None)  # absent from macOS and Windows
-    cores = len(affinity(0)) if affinity else os.cpu_count() or 1
+    cores = usable_cores()
     workers = min(cores, 4)
     ruff = [sys.executable, "-m", "ruff"]
     pytest = [sys.executable, "-m", "pytest", "-n", workers, "--dist", "loadfile"]

@@ -646,19 +646,36 @@ def test_each_worker_gets_its_share_of_the_cores(steps, monkeypatch, cores, own,
 
 
 @pytest.mark.parametrize(
-    "own, spins",
-    [({}, "1000"), ({"GOMP_SPINCOUNT": "5"}, "5"), ({"OMP_WAIT_POLICY": "ACTIVE"}, None)],
+    "busy, threads", [(0, 4), (0.4, 4), (1, 3), (2.6, 1), (4, 1), (9, 1), (None, 4)]
 )
-def test_threads_soon_sleep_while_they_wait_unless_the_user_says_how(
-    course, monkeypatch, own, spins
-):
-    for name in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY"):
-        monkeypatch.delenv(name, raising=False)
-    for name, value in own.items():
-        monkeypatch.setenv(name, value)
-    with course.child_environment() as env:
-        assert env.get("GOMP_SPINCOUNT") == spins
-        assert env.get("OMP_WAIT_POLICY") == own.get("OMP_WAIT_POLICY")
+def test_a_lesson_takes_the_cores_that_others_leave(course, monkeypatch, busy, threads):
+    """A clock of /proc/stat that says how many of four cores were busy; None: there is no clock."""
+    ticks = iter([0, 100])
+
+    def read(path, *_):
+        if busy is None:
+            raise FileNotFoundError(path)
+        tick = next(ticks)
+        used = round(tick * min(busy, 4))
+        return f"cpu  {used} 0 0 {4 * tick - used} 0 0 0 0 0 0\ncpu0 1 2 3\n"
+
+    monkeypatch.setattr(course.Path, "read_text", read)
+    monkeypatch.setattr(course.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(course.os, "cpu_count", lambda: 4)
+    monkeypatch.setattr(course, "usable_cores", lambda: 4)
+    assert course.idle_cores() == threads
+
+
+def test_the_users_own_number_of_threads_stays(course, monkeypatch):
+    monkeypatch.setattr(course, "idle_cores", lambda: 3)
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    with course.threads_that_find_a_core():
+        assert os.environ["OMP_NUM_THREADS"] == "3"
+    assert "OMP_NUM_THREADS" not in os.environ
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    with course.threads_that_find_a_core():
+        assert os.environ["OMP_NUM_THREADS"] == "7"
+    assert os.environ["OMP_NUM_THREADS"] == "7"
 
 
 @pytest.mark.notebook
