@@ -303,10 +303,9 @@ def idle_cores(seconds: float = 0.3) -> int:
     """
 
     def spent() -> tuple[int, int]:  # idle, and in all, over all cores
-        user, nice, system, idle, wait, *others = map(
-            int, stat.read_text().split("\n")[0].split()[1:9]
-        )
-        return idle + wait, user + nice + system + idle + wait + sum(others)
+        # The first line: cpu, then ticks of user, nice, system, idle, waiting for a disk, …
+        ticks = [int(field) for field in stat.read_text().splitlines()[0].split()[1:9]]
+        return ticks[3] + ticks[4], sum(ticks)
 
     stat, cores = Path("/proc/stat"), usable_cores()
     try:
@@ -320,7 +319,7 @@ def idle_cores(seconds: float = 0.3) -> int:
 
 @contextlib.contextmanager
 def threads_that_find_a_core():
-    """Torch in programs started meanwhile takes the idle cores, if the user has not said how many."""
+    """Torch in programs started meanwhile takes the idle cores, if the user names no number."""
     if "OMP_NUM_THREADS" in os.environ:
         yield
         return
