@@ -1,6 +1,7 @@
 """The package keeps the shape that the design gives it: tiers, docstrings and public signatures."""
 
 import ast
+import doctest
 import importlib
 import inspect
 import subprocess
@@ -126,6 +127,11 @@ def test_everything_public_has_a_docstring(name):
     ]
     assert ast.get_docstring(TREES[name]), f"{name}.py does not say what it holds"
     assert [node.name for node in public if not ast.get_docstring(node)] == []
+
+
+@every_file
+def test_the_examples_in_docstrings_are_true(name):
+    assert doctest.testmod(importlib.import_module(f"mlm_lib.{name}")).failed == 0
 
 
 # ------------------------------------------------------------------------------------ signatures
