@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from mlm_lib import cross_entropy
 from mlm_lib.cross_entropy import summed_cross_entropy
 
+by_parts = cross_entropy._ByParts.apply
 TYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 
 
@@ -26,11 +27,11 @@ def problem(dtype, rows=7, vocab_size=11):
 def losses(dtype, scale=1.0, change=None):
     """((loss, gradient) of ours, of torch's) on the same logits."""
     found = []
-    for function in (summed_cross_entropy, lambda x, t: F.cross_entropy(x, t, reduction="sum")):
+    for function in (by_parts, lambda x, t: F.cross_entropy(x, t, reduction="sum")):
         logits, targets = problem(dtype)
         if change:
             change(logits.data)
-        wide = logits if function is summed_cross_entropy or dtype.itemsize >= 4 else logits.float()
+        wide = logits if function is by_parts or dtype.itemsize >= 4 else logits.float()
         loss = function(wide, targets)
         (loss * scale).backward()
         found.append((loss.detach(), logits.grad))
@@ -47,7 +48,7 @@ def test_the_loss_and_the_gradient_are_torchs(dtype):
 
 def test_the_gradient_agrees_with_finite_differences():
     logits, targets = problem(torch.float64)
-    assert torch.autograd.gradcheck(lambda x: summed_cross_entropy(x, targets), logits)
+    assert torch.autograd.gradcheck(lambda x: by_parts(x, targets), logits)
 
 
 def test_words_that_are_ruled_out_and_huge_logits_do_no_harm():
@@ -61,7 +62,7 @@ def test_words_that_are_ruled_out_and_huge_logits_do_no_harm():
 
 
 def test_nothing_but_two_numbers_a_row_are_kept():
-    logits, targets = problem(torch.float32)
+    logits, targets = problem(torch.bfloat16)
     kept = []
     with torch.autograd.graph.saved_tensors_hooks(lambda x: kept.append(x) or x, lambda x: x):
         summed_cross_entropy(logits, targets)
@@ -69,7 +70,8 @@ def test_nothing_but_two_numbers_a_row_are_kept():
     assert [tuple(x.shape) for x in new] == [(7,), (7,)]
 
 
-def test_a_few_logits_are_left_to_torch(monkeypatch):
-    monkeypatch.setattr(cross_entropy, "PART", 77)
-    logits, targets = problem(torch.float32)
+@pytest.mark.parametrize("dtype, part", [(torch.float32, 33), (torch.bfloat16, 77)])
+def test_full_precision_and_a_few_logits_are_left_to_torch(monkeypatch, dtype, part):
+    monkeypatch.setattr(cross_entropy, "PART", part)
+    logits, targets = problem(dtype)
     assert type(summed_cross_entropy(logits, targets).grad_fn).__name__ == "NllLossBackward0"
