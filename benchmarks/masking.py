@@ -82,20 +82,20 @@ def jobs(tokenizer, size, length):
             "masking step, special-token mask given",
             lambda ids: theirs.torch_mask_tokens(ids, special),
             lambda ids: mask_tokens(ids, special_tokens_mask=special, **ids_only),
-            2.0,
+            2.5,
         ),
         (
             "masking step, special tokens to be found",
             lambda ids: theirs.torch_mask_tokens(ids),
             lambda ids: mask_tokens(ids, special_tokens_mask=ours.is_special[ids], **ids_only),
-            8,
+            10,
         ),
         ("whole collator", lambda ids: theirs(examples), lambda ids: ours(examples), 4),
         (
             "whole words",
             lambda ids: their_words.torch_mask_tokens(ids, special, offsets),
             lambda ids: our_words(ids, mask_share=1, random_share=0),
-            6,
+            7,
         ),
         ("spans (not in transformers)", None, lambda ids: our_words(ids, spans=True), math.nan),
     ]

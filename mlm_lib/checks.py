@@ -218,8 +218,9 @@ def ids(name, value, shape="(B, T)", *, size=None, ignore=None):
         raise refused(name, value, f"a tensor {shape} of whole numbers, torch.long or torch.int32,")
     if size is not None and value.numel() and can_look(value):
         real = value if ignore is None else value[value != ignore]
-        numbers = real.numpy()  # whose bounds come in half of torch's time
-        if real.numel() and (numbers.min() < 0 or numbers.max() >= size):
+        # Read as unsigned, a negative number is huge, so that one bound finds both mistakes.
+        unsigned = np.uint64 if value.dtype == torch.int64 else np.uint32
+        if real.numel() and real.numpy().view(unsigned).max() >= size:
             wrong = real[(real < 0) | (real >= size)][0].item()
             besides = "" if ignore is None else f" or {ignore}"
             raise ValueError(

@@ -85,11 +85,10 @@ def mask_tokens(
         draws = _draw_per_word(word_ids, blocked, rate, spans, generator)
     tokens = input_ids.flatten()
     chosen = _places((draws < rate) & ~blocked)  # (S,) in the batch laid out flat
-    draws, answers = draws.take(chosen), tokens[chosen]
+    draws, answers = draws.take(chosen), tokens.take(chosen)
 
     # Labels first: the answers are cloned before anything is hidden.
-    labels = torch.full_like(tokens, IGNORE)
-    labels[chosen] = answers
+    labels = torch.full_like(tokens, IGNORE).scatter_(0, chosen, answers)
 
     # u in [0, rate · mask_share), for BERT [0, 0.12): [MASK].
     corrupted = answers.masked_fill(draws < rate * mask_share, mask_token_id)
@@ -102,8 +101,7 @@ def mask_tokens(
         )
         corrupted[swapped] = random_token_ids[pick].to(corrupted.dtype)
     # u up to rate, for BERT [0.135, 0.15): kept as it is.
-    masked = tokens.clone()
-    masked[chosen] = corrupted
+    masked = tokens.scatter(0, chosen, corrupted)
     return masked.view(input_ids.shape), labels.view(input_ids.shape)
 
 
@@ -124,7 +122,7 @@ def _checked(
     random_token_ids = as_tensor("random_token_ids", random_token_ids, device)
     if random_token_ids.numel() > 0:
         ids("random_token_ids", random_token_ids, "(R,)", size=size)
-        if can_look(random_token_ids) and (random_token_ids == mask_token_id).any():
+        if can_look(random_token_ids) and mask_token_id in random_token_ids.numpy():
             raise ValueError(
                 f"random_token_ids holds {mask_token_id}, the id of [MASK]; "
                 "ordinary tokens only are needed"
