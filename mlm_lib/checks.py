@@ -144,9 +144,14 @@ def path_name(name, value):
 
 
 def torch_device(name, value):
-    """A torch.device that this machine has, from "cpu", "cuda:1", a number or a torch.device."""
+    """A torch.device that this machine has, from "cpu", "cuda:1", a number or a torch.device.
+
+    "auto" is CUDA where there is one and otherwise the CPU; Apple's "mps" is taken when named.
+    """
+    auto = isinstance(value, str) and value == "auto"
     try:
-        found = torch.device(value)
+        found = torch.device("cuda" if torch.cuda.is_available() else "cpu") if auto else value
+        found = torch.device(found)
         torch.empty(0, device=found)
     except (RuntimeError, AssertionError, TypeError):
         raise refused(name, value, "a device of this machine, such as cpu or cuda,") from None

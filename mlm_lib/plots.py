@@ -26,12 +26,16 @@ def axes(width=7.0, height=3.5):
         return plt.subplots(figsize=(width, height), layout="constrained")[1]
 
 
-def show(ax, alt):
+def show(ax, alt=None):
     """Display the figure of `ax` in a notebook with alternative text, and close it.
+
+    Without `alt` the text is what the functions below told of what they drew. It holds the values
+    to two digits; where they are times, which differ from run to run, pass a text of your own.
 
     Raises:
         ValueError: no alternative text; who cannot see the figure would be left with nothing.
     """
+    alt = " ".join(getattr(ax.figure, "told", [])) if alt is None else alt
     if not isinstance(alt, str) or not alt.strip():
         raise ValueError("alt is empty; say in a sentence what the figure shows")
     from IPython.display import display
@@ -44,26 +48,43 @@ def show(ax, alt):
     display(data, raw=True, metadata={"image/png": {"alt": alt}})
 
 
-def bars(
-    names, values, *, xlabel, reference=None, reference_name="", log_x=False, colors=OURS, ax=None
-):
+def tell(ax, sentence):
+    """Add a sentence to the alternative text that `show` composes for the figure of `ax`."""
+    ax.figure.told = [*getattr(ax.figure, "told", []), sentence]
+    return ax
+
+
+def bars(names, values, *, xlabel, reference=None, reference_name="", colors=OURS, ax=None):
     """Horizontal bars, the first on top, each with its value, and a dashed line at `reference`."""
     ax = ax or axes(height=0.9 + 0.36 * len(names))
-    places = np.arange(len(names))[::-1]
+    places = _rows(ax, names, xlabel)
     ax.barh(places, values, color=colors, height=0.7)
-    ax.set_yticks(places, names)
-    ax.set_xlabel(xlabel)
     for place, value in zip(places, values):
-        label = f"{value:.1g}" if log_x and value < 0.1 else f"{value:.2f}"
-        ax.annotate(label, (value, place), xytext=(4, 0), va="center", fontsize=10, **OFFSET)
-    if log_x:
-        ax.set_xscale("log")
-        ax.set_xlim(min([*values, reference or min(values)]) / 2, max(values) * 2)
-    else:
-        ax.margins(x=0.12)
+        label = {"xytext": (4, 0), "va": "center", "fontsize": 10}
+        ax.annotate(f"{value:.2f}", (value, place), **label, **OFFSET)
+    ax.margins(x=0.12)
     if reference is not None:
         _reference_line(ax, reference, reference_name, vertical=True)
-    return ax
+    return tell(ax, f"Bars, {xlabel}: {_pairs(names, values)}.{_line(reference, reference_name)}")
+
+
+def dots(names, values, *, xlabel, reference=None, reference_name="", color=OURS, ax=None):
+    """A dot for each name on a logarithmic axis, the first on top, each with its value.
+
+    Lengths of bars mean nothing there: a logarithm has no zero to start them from.
+    """
+    ax = ax or axes(height=0.9 + 0.36 * len(names))
+    places = _rows(ax, names, xlabel)
+    ax.plot(values, places, "o", color=color, markersize=7)
+    for place, value in zip(places, values):
+        label = {"xytext": (8, 0), "va": "center", "fontsize": 10}
+        ax.annotate(f"{value:.2g}", (value, place), **label, **OFFSET)
+    ax.set_xscale("log")
+    ax.set_xlim(min([*values, reference or min(values)]) / 2, max(values) * 3)
+    ax.grid(axis="y", color="#E5E5E5")
+    if reference is not None:
+        _reference_line(ax, reference, reference_name, vertical=True)
+    return tell(ax, f"Dots, {xlabel}: {_pairs(names, values)}.{_line(reference, reference_name)}")
 
 
 def curve(
@@ -93,7 +114,9 @@ def curve(
     ax.set_ylabel(ylabel)
     if reference is not None:
         _reference_line(ax, reference, reference_name, vertical=False)
-    return ax
+    ends = f"from {y[0]:.2g} at {x[0]:,} to {y[-1]:.2g} at {x[-1]:,}"
+    what = f"Curve{' of ' * bool(name)}{name}, {ylabel} against {xlabel}: {ends}"
+    return tell(ax, f"{what}, lowest {min(y):.2g}.{_line(reference, reference_name)}")
 
 
 def bands(names, nominal, counts, observed, *, xlabel, ax=None):
@@ -120,7 +143,15 @@ def bands(names, nominal, counts, observed, *, xlabel, ax=None):
     reach = 1.15 * max([half.max(), *farthest])
     ax.set_xlim(-reach, reach)
     ax.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
-    return ax
+    outside = [
+        f"{name} of {dots}"
+        for dots, (_, shares) in observed.items()
+        for name, share, middle, reach in zip(names, shares, p, half)
+        if abs(100 * (share - middle)) > reach
+    ]
+    where = "all inside" if not outside else f"outside: {', '.join(outside)}"
+    what = f"Dots of {' and '.join(observed)} against 95% bands, {xlabel}"
+    return tell(ax, f"{what}, for {', '.join(names)}; {where}.")
 
 
 def token_strip(tokens, fates, colors, *, per_row=12, ax=None):
@@ -144,7 +175,8 @@ def token_strip(tokens, fates, colors, *, per_row=12, ax=None):
     ax.figure.legend(
         handles, list(colors), loc="outside lower center", ncols=len(colors), frameon=False
     )
-    return ax
+    counts = ", ".join(f"{fates.count(fate)} {fate}" for fate in colors)
+    return tell(ax, f"{len(tokens)} tokens in boxes, coloured by their fate: {counts}.")
 
 
 def heatmaps(
@@ -165,7 +197,12 @@ def heatmaps(
     panels[0].figure.supxlabel(xlabel, fontsize=11)
     panels[0].set_ylabel(ylabel)
     panels[0].figure.colorbar(image, ax=panels, label=color_label)
-    return panels[0]
+    what = f"Shaded squares of {color_label}, {ylabel} by {xlabel}: {', '.join(titles)}."
+    if first_padding is not None:
+        held = [np.asarray(matrix, float)[:, first_padding:].sum(1).max() for matrix in matrices]
+        most = ", ".join(f"{share:.2f}" for share in held)
+        what += f" Right of the dashed line a row holds at most {most}."
+    return tell(panels[0], what)
 
 
 def leak_matrices(dependencies, leaks, *, titles):
@@ -188,7 +225,11 @@ def leak_matrices(dependencies, leaks, *, titles):
         ax.set_yticks(range(len(leak)))
     panels[0].set_ylabel("output at position")
     panels[0].figure.supxlabel("input at position", fontsize=11)
-    return panels[0]
+    seen = [
+        f"{title} sees {np.sum(depends)} of {np.size(depends)} inputs, {np.sum(leak)} forbidden"
+        for title, depends, leak in zip(titles, dependencies, leaks)
+    ]
+    return tell(panels[0], f"Squares of outputs by inputs: {'; '.join(seen)}.")
 
 
 def _panels(count, width, height):
@@ -196,6 +237,23 @@ def _panels(count, width, height):
     with plt.rc_context(STYLE):
         options = {"sharey": True, "layout": "constrained", "squeeze": False}
         return plt.subplots(1, count, figsize=(width, height), **options)[1][0]
+
+
+def _rows(ax, names, xlabel):
+    """A row for each name, the first on top; their places on the vertical axis."""
+    places = np.arange(len(names))[::-1]
+    ax.set_yticks(places, names)
+    ax.set_xlabel(xlabel)
+    return places
+
+
+def _pairs(names, values):
+    return ", ".join(f"{name} {value:.2g}" for name, value in zip(names, values))
+
+
+def _line(value, name):
+    """What is told of a reference line: the name, and the number where the name has none."""
+    return "" if value is None else f" A dashed line at {value:.2g}{', ' * bool(name)}{name}."
 
 
 def _square(ax, left, bottom, width, height, color):

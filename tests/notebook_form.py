@@ -10,6 +10,8 @@ from pathlib import Path
 
 import nbformat
 
+FOLDED = "hide-output"  # the tag of a cell that answers a prediction: its output opens on a click
+
 
 def normalised(notebook):
     """The same notebook without traces of who ran it, when, and how its output happened to be cut
@@ -27,7 +29,10 @@ def normalised(notebook):
     for number, cell in enumerate(notebook.cells):
         cell.id = f"cell-{number:02d}"
         tags = cell.metadata.get("tags")
-        cell.metadata = nbformat.from_dict({"tags": tags} if tags else {})
+        kept = {"tags": tags} if tags else {}
+        if FOLDED in (tags or []):  # for the site the tag says it, for JupyterLab this
+            kept["jupyter"] = {"outputs_hidden": True}
+        cell.metadata = nbformat.from_dict(kept)
         if cell.cell_type == "code":
             if cell.execution_count is not None:
                 count += 1

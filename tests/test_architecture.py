@@ -19,8 +19,9 @@ TREES = {name: ast.parse((PACKAGE / f"{name}.py").read_text(encoding="utf-8")) f
 
 # A file imports only from tiers of a lower number.
 TIERS = {
-    0: ("checks", "files", "cross_entropy", "forward_backward", "plots"),
+    0: ("checks", "files", "cross_entropy", "forward_backward", "plots", "peak_memory"),
     1: (
+        "diagrams",
         *("labels", "docstrings", "words", "padding", "seeds", "spans", "softmax", "heads"),
         *("dropout", "modern", "leakage", "grammar_file", "bert_weights", "checkpoint_files"),
         *("batches", "schedule", "history", "checkpoints", "fingerprint"),

@@ -317,3 +317,9 @@ def test_ids_are_looked_at_where_that_is_free_and_left_alone_elsewhere(monkeypat
 def test_small_integers_are_widened():
     for dtype in (torch.uint8, torch.int8, torch.int16, torch.int32):
         assert checks.integers("x", torch.ones(1, 2, dtype=dtype)).dtype == torch.int64
+
+
+def test_auto_is_cuda_or_the_cpu_and_never_anything_else(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
+    assert checks.torch_device("DEVICE", "auto") == torch.device("cpu")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import nbformat
 import pytest
-from notebook_form import normalised, read, text
+from notebook_form import FOLDED, normalised, read, text
 
 ROOT = Path(__file__).parent.parent
 LESSONS = sorted((ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb"))
@@ -90,6 +90,34 @@ def test_one_cell_holds_plain_parameters(lesson):
     )
 
 
+def names_in(cell):
+    return {node.id for node in ast.walk(ast.parse(cell.source)) if isinstance(node, ast.Name)}
+
+
+def test_the_cell_after_the_parameters_checks_them(lesson):
+    cells = code(lesson)
+    place = next(i for i, c in enumerate(cells) if "parameters" in c.metadata.get("tags", []))
+    unchecked = names_in(cells[place]) - names_in(cells[place + 1]) - {"CHECKPOINT", "CORPUS"}
+    assert not unchecked, "a wrong value should meet a sentence there, not an error further down"
+
+
+def test_it_opens_with_the_pipeline_and_its_own_part_lit(lesson):
+    setup = code(lesson)[0]
+    assert re.search(r"^diagrams\.pipeline\(", setup.source, re.M)
+    assert "Lit in this lesson: " in str(setup.outputs)
+
+
+def test_the_answer_to_a_prediction_is_folded(lesson):
+    asked = False
+    for cell in lesson.cells:
+        if cell.cell_type == "markdown" and "**Predict.**" in cell.source:
+            asked = True
+        elif asked and cell.get("outputs"):
+            assert FOLDED in cell.metadata.get("tags", []), cell.source
+            asked = False
+    assert not asked, "a prediction that no cell answers"
+
+
 def test_the_reader_is_asked_to_predict_and_asserts_teach(lesson):
     assert sum("**Predict.**" in cell for cell in markdown(lesson)) >= 2
     asserts = [
@@ -129,8 +157,9 @@ def test_every_figure_has_alternative_text_and_a_takeaway(lesson):
         ].source.startswith("**")
 
 
-def test_it_closes_with_a_recap_references_and_the_next_lesson(lesson):
-    recap, last = markdown(lesson)[-2:]
+def test_it_closes_with_tasks_a_recap_references_and_the_next_lesson(lesson):
+    tasks, recap, last = markdown(lesson)[-3:]
+    assert tasks.startswith("## Your turn") and 2 <= len(re.findall(r"^\d\. ", tasks, re.M)) <= 3
     assert recap.startswith("## Recap") and last.startswith("## References")
     assert 3 <= len(re.findall(r"\((?:19|20)\d\d\)", last)) <= 6 and "**Next:**" in last
 
@@ -148,6 +177,15 @@ def test_cells_keep_their_size(lesson):
         )
         <= 25
     )
+
+
+def test_code_can_be_read_at_a_glance(lesson):
+    for cell in code(lesson):
+        for line in cell.source.splitlines():
+            assert len(line) <= 100, f"{len(line)} characters: {line}"
+        for node in ast.walk(ast.parse(cell.source)):
+            named = isinstance(node, ast.Assign) and isinstance(node.value, ast.Lambda)
+            assert not named, f"a lambda with a name is a function: {cell.source}"
 
 
 def test_the_prose_is_calm(lesson):

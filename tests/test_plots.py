@@ -33,6 +33,38 @@ def test_show_attaches_the_alternative_text_and_closes_the_figure(monkeypatch):
     assert not plt.fignum_exists(ax.figure.number)
 
 
+def told(ax):
+    return " ".join(ax.figure.told)
+
+
+def test_a_figure_tells_what_it_shows():
+    bars = plots.bars(["a", "b"], [0.7, 0.3], xlabel="p", reference=0.5, reference_name="chance")
+    assert told(bars) == "Bars, p: a 0.7, b 0.3. A dashed line at 0.5, chance."
+    curve = plots.curve([0, 2000], [9.01, 4.6], xlabel="steps", ylabel="loss", name="ours")
+    assert told(curve).startswith("Curve of ours, loss against steps: from 9 at 0 to 4.6 at 2,000")
+    observed = {"ours": (plots.OURS, [0.51, 0.6])}
+    bands = plots.bands(["chosen", "kept"], [0.5, 0.5], [9999, 9999], observed, xlabel="points")
+    assert told(bands).endswith("for chosen, kept; outside: chosen of ours, kept of ours.")
+    strip = plots.token_strip(
+        ["a", "b"], ["seen", "asked"], {"seen": "#EDEDED", "asked": "#000000"}
+    )
+    assert told(strip) == "2 tokens in boxes, coloured by their fate: 1 seen, 1 asked."
+
+
+def test_a_second_drawing_adds_its_sentence():
+    ax = plots.curve([0, 1], [2, 1], xlabel="x", ylabel="y", name="first")
+    plots.curve([0, 1], [2, 0], xlabel="x", ylabel="y", name="second", ax=ax)
+    assert "first" in ax.figure.told[0] and "second" in ax.figure.told[1]
+
+
+def test_dots_stand_on_a_logarithmic_axis_in_the_order_given():
+    ax = plots.dots(["first", "second"], [0.4, 6e-6], xlabel="p", reference=1e-4)
+    assert ax.get_xscale() == "log"
+    heights = dict(zip([label.get_text() for label in ax.get_yticklabels()], ax.get_yticks()))
+    assert heights["first"] > heights["second"]
+    assert [text.get_text() for text in ax.texts][:2] == ["0.4", "6e-06"]
+
+
 def test_bars_stand_in_the_order_given_from_the_top():
     ax = plots.bars(["first", "second"], [1.0, 2.0], xlabel="x")
     heights = dict(zip([label.get_text() for label in ax.get_yticklabels()], ax.get_yticks()))

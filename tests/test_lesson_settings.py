@@ -1,0 +1,50 @@
+"""Each lesson with other settings: it runs to its end, or says which value is wrong."""
+
+from pathlib import Path
+
+import papermill
+import pytest
+from nbformat import NO_CONVERT, read
+
+NOTEBOOKS = Path(__file__).parent.parent / "notebooks"
+
+# Settings that must run to the end, and those that must be refused with their name.
+RUN = {}
+REFUSED = {}
+
+
+def cases(table):
+    return [
+        pytest.param(name, values, id=f"{name}-{'-'.join(values)}-{place}")
+        for name, several in sorted(table.items())
+        for place, values in enumerate(several)
+    ]
+
+
+def execute(name, values, folder):
+    (lesson,) = NOTEBOOKS.glob(f"{name}_*.ipynb")
+    quick = read(lesson, NO_CONVERT).metadata.get("mlm_course", {}).get("quick", {})
+    return papermill.execute_notebook(
+        lesson, folder / lesson.name, quick | values, cwd=folder, progress_bar=False
+    )
+
+
+def test_every_lesson_is_tried_with_three_settings():
+    for lesson in NOTEBOOKS.glob("[0-9][0-9]_*.ipynb"):
+        number = lesson.name[:2]
+        assert len(RUN.get(number, [])) + len(REFUSED.get(number, [])) >= 3, number
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name, values", cases(RUN))
+def test_a_lesson_runs_to_its_end_with_other_settings(name, values, tmp_path):
+    execute(name, values, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name, values", cases(REFUSED))
+def test_a_wrong_setting_is_refused_with_its_name(name, values, tmp_path):
+    with pytest.raises(papermill.PapermillExecutionError) as caught:
+        execute(name, values, tmp_path)
+    assert caught.value.ename == "ValueError", caught.value
+    assert all(setting in caught.value.evalue for setting in values), caught.value.evalue
