@@ -15,9 +15,9 @@ import torch
 from mlm_lib.checks import path_name, refused, whole_number
 from mlm_lib.corpus import iter_texts, load_corpus, pack_blocks
 from mlm_lib.grammar import Grammar
+from mlm_lib.held_out import HeldOut
 from mlm_lib.losses import IGNORE
 from mlm_lib.masking import MaskingCollator
-from mlm_lib.training import HeldOut
 
 HELD_OUT_SEED = 2**32 + 1  # of the grammar's held-out documents, no seed of documents to train on
 STREAM_SAMPLE = 20000  # texts of a stream that the tokenizer learns from and the fingerprint covers

@@ -1,6 +1,10 @@
 """What several test files share."""
 
+import shutil
+from pathlib import Path
+
 import pytest
+import tiny_bert
 import torch
 
 
@@ -11,6 +15,18 @@ def one_thread():
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory):
+    """A checkpoint of transformers, to be left as it is."""
+    return tiny_bert.write(tmp_path_factory.mktemp("original") / "tiny", tiny_bert.bert())
+
+
+@pytest.fixture
+def folder(original, tmp_path):
+    """A checkpoint of transformers, to be changed as one likes."""
+    return Path(shutil.copytree(original, tmp_path / "tiny"))
 
 
 def pytest_collection_modifyitems(items):

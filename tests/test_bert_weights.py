@@ -1,8 +1,5 @@
 """BERT's weights by name: every one is found, of its shape and kind, or named."""
 
-import shutil
-from pathlib import Path
-
 import pytest
 import torch
 from tiny_bert import (
@@ -19,23 +16,11 @@ from tiny_bert import (
     old_names,
     rewrite,
     weights_of,
-    write,
 )
 
 from mlm_lib.pretrained import from_hf, load_checkpoint
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-
-
-@pytest.fixture(scope="module")
-def original(tmp_path_factory):
-    return write(tmp_path_factory.mktemp("original") / "tiny", bert())
-
-
-@pytest.fixture
-def folder(original, tmp_path):
-    """A checkpoint of transformers, to be changed as one likes."""
-    return Path(shutil.copytree(original, tmp_path / "tiny"))
 
 
 def names(part):

@@ -26,7 +26,6 @@ from tiny_bert import (
     pickled_in_three,
     text,
     weights_of,
-    write,
 )
 from transformers import BertForMaskedLM
 
@@ -34,17 +33,6 @@ from mlm_lib import DATA
 from mlm_lib.pretrained import load_checkpoint
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-
-
-@pytest.fixture(scope="module")
-def original(tmp_path_factory):
-    return write(tmp_path_factory.mktemp("original") / "tiny", bert())
-
-
-@pytest.fixture
-def folder(original, tmp_path):
-    """A checkpoint of transformers, to be changed as one likes."""
-    return Path(shutil.copytree(original, tmp_path / "tiny"))
 
 
 # ------------------------------------------------------------------------------------ names

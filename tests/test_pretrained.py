@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import shutil
 import sys
 import time
 from pathlib import Path
@@ -65,17 +64,6 @@ from mlm_lib.wordpiece import WordPieceTokenizer
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 TEXTS = ["A b abc, abca", "cab [MASK] ca.", ""]
-
-
-@pytest.fixture(scope="module")
-def original(tmp_path_factory):
-    return write(tmp_path_factory.mktemp("original") / "tiny", bert())
-
-
-@pytest.fixture
-def folder(original, tmp_path):
-    """A checkpoint of transformers, to be changed as one likes."""
-    return Path(shutil.copytree(original, tmp_path / "tiny"))
 
 
 # ------------------------------------------------------------------------------------ forms

@@ -7,11 +7,11 @@ import random
 import resource
 import shutil
 import signal
-import sys
 import time
 import warnings
 
 import torch
+from killing import killed_at
 from transformers import BertTokenizerFast
 from transformers.utils import logging
 
@@ -59,31 +59,19 @@ def state():
     return numbers.pop()
 
 
-def killed(number, when):
-    """Save in a process that ends by SIGKILL at its `when`-th step, or after `when` seconds."""
+def killed_after(seconds, number):
+    """Save one number after the other in a process that ends by SIGKILL after so many seconds."""
     child = os.fork()
     if child == 0:
-        seen = 0
-
-        def hook(event, args):
-            nonlocal seen
-            seen += event == "open" or event.startswith(("os.", "shutil.", "ctypes.dlsym"))
-            if seen == when:
-                os.kill(os.getpid(), signal.SIGKILL)
-
         try:
-            if isinstance(when, int):
-                sys.addaudithook(hook)
-                save(number)
-            while isinstance(when, float):
+            while True:
                 save(number)
                 number += 1
         finally:
             os._exit(0)
-    if isinstance(when, float):
-        time.sleep(when)
-        os.kill(child, signal.SIGKILL)
-    return os.waitpid(child, 0)[1] == signal.SIGKILL
+    time.sleep(seconds)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
 
 
 def at_each_step(fresh):
@@ -92,7 +80,7 @@ def at_each_step(fresh):
         prepare(1)
         if fresh:
             shutil.rmtree(folder)
-        if not killed(2, len(found) + 1):
+        if not killed_at(len(found) + 1, lambda: save(2)):
             return found
         try:
             found.append(state())
@@ -109,7 +97,7 @@ def at_random():
     found = []
     for _ in range(10):
         now = state()
-        killed(now + 1, random.uniform(0, 4) * span)
+        killed_after(random.uniform(0, 4) * span, now + 1)
         found.append([now, state()])
     return found
 

@@ -3,9 +3,9 @@
 import json
 import os
 import shutil
-import signal
-import sys
 from pathlib import Path
+
+from killing import killed_at
 
 from mlm_lib import files
 
@@ -35,26 +35,6 @@ def inodes():
     return [(folder / name).stat().st_ino for name in NOTES if (folder / name).exists()]
 
 
-def killed(when):
-    """Save 2 in a process that ends by SIGKILL at its `when`-th step."""
-    child = os.fork()
-    if child == 0:
-        seen = 0
-
-        def hook(event, args):
-            nonlocal seen
-            seen += event == "open" or event.startswith(("os.", "shutil.", "ctypes.dlsym"))
-            if seen == when:
-                os.kill(os.getpid(), signal.SIGKILL)
-
-        sys.addaudithook(hook)
-        try:
-            save(2)
-        finally:
-            os._exit(0)
-    return os.waitpid(child, 0)[1] == signal.SIGKILL
-
-
 def state(before):
     """The number in the folder; None where there is none; a sentence if anything was lost."""
     if mode == "two steps" and not folder.exists():
@@ -78,7 +58,7 @@ for mode in ("over", "two steps", "fresh"):
     while alive:
         prepare(fresh=mode == "fresh")
         before = inodes()
-        alive = killed(len(found) + 1)
+        alive = killed_at(len(found) + 1, lambda: save(2))
         if alive:
             try:
                 found.append(state(before))
