@@ -59,4 +59,4 @@ if __name__ == "__main__":
     for corpus in sys.argv[1:] or MASKINGS:
         for name, losses in measure(corpus).items():
             error = losses.std() / len(losses) ** 0.5
-            print(f"{corpus:8} {name:10} {losses.mean():.3f} ± {error:.3f} of {len(losses):,}")
+            print(f"{corpus:8} {name:10} {losses.mean():.2f} ± {error:.2f} of {len(losses):,}")
