@@ -42,6 +42,65 @@ def pipeline(*lit):
     show(tell(ax, f"The way {way}. Lit in this lesson: {', '.join(lit)}."))
 
 
+def encoder_block():
+    """Show one block of the encoder: two branches, each added to its input, then normalised."""
+    ax = blank(10.0, 2.9)
+    box(ax, (0.0, 0.0), "vectors\n(B, T, H)")
+    box(ax, (2.0, 0.0), "attention\neach asks all", lit=True, width=1.5)
+    box(ax, (3.9, 0.0), "add\n& norm")
+    box(ax, (5.9, 0.0), "feed-forward\nH → 4H → H", lit=True, width=1.5)
+    box(ax, (7.8, 0.0), "add\n& norm")
+    box(ax, (9.6, 0.0), "vectors\n(B, T, H)")
+    box(ax, (2.0, -1.15), "mask\n(B, T)")
+    ends = ((0.55, 1.25), (2.75, 3.35), (4.45, 5.15), (6.65, 7.25), (8.35, 9.05))
+    for left, right in ends:
+        path(ax, (left, 0.0), (right, 0.0))
+    path(ax, (2.0, -0.84), (2.0, -HEIGHT / 2))
+    for start, end in ((0.8, 3.9), (4.7, 7.8)):  # around a branch, to the sum behind it
+        path(ax, (start, 0.0), (start, 0.85), (end, 0.85), (end, HEIGHT / 2))
+        caption(ax, ((start + end) / 2, 0.95), "unchanged", ha="center", va="bottom")
+    caption(ax, (2.7, -1.15), "weights (B, A, T, T),\nzero where the mask is 0")
+    caption(ax, (5.15, -0.62), "each token alone")
+    ax.set(xlim=(-0.65, 10.25), ylim=(-1.55, 1.35))
+    first = (
+        "vectors (B, T, H) go through attention, in which each token asks all, with a mask (B, T)"
+    )
+    second = "through feed-forward, H to 4H to H, each token alone"
+    third = (
+        "What came in goes around each of the two unchanged and is added, and the sum is normalised"
+    )
+    show(tell(ax, f"One block: {first}, then {second}. {third}. Vectors (B, T, H) leave."))
+
+
+def masked_language_model():
+    """Show the parts of a `MaskedLanguageModel`, and what each way to ask makes of the vectors."""
+    ax = blank(10.5, 3.2)
+    box(ax, (0.0, 0.0), "input_ids\n(B, T)")
+    box(ax, (1.65, 0.0), "embedder\n(B, T, E)", lit=True)
+    box(ax, (3.4, 0.0), "contextualizer\n(B, T, H)", lit=True, width=1.3)
+    box(ax, (7.85, 0.0), "head", lit=True, width=0.8, height=3.1)
+    caption(ax, (3.4, -0.45), "if there is one", ha="center", va="top")
+    path(ax, (0.55, 0.0), (1.1, 0.0))
+    path(ax, (2.2, 0.0), (2.75, 0.0))
+    likeliest = "probabilities (B, M, k)\ntop_indices (B, M, k)"
+    ways = {
+        1.1: ("nothing asked:\nall B·T positions", "logits (B, T, V)"),
+        0.0: ("labels (B, T):\nN labelled ones", "logits (N, V)\nloss"),
+        -1.1: ("mask_positions\n(B, M)", f"logits (B, M, V)\n{likeliest}\nwith target_ids: loss"),
+    }
+    for y, (question, answer) in ways.items():
+        box(ax, (6.0, y), question, width=1.7)
+        box(ax, (9.75, y), answer, width=1.9, height=0.95)
+        path(ax, (4.05, 0.0), (4.6, 0.0), (4.6, y), (5.15, y))
+        path(ax, (6.85, y), (7.45, y))
+        path(ax, (8.25, y), (8.8, y))
+    ax.set(xlim=(-0.65, 10.8), ylim=(-1.65, 1.65))
+    flat = {" ".join(q.split()): ", ".join(a.split("\n")) for q, a in ways.values()}
+    told = "; ".join(f"{question} gives {answer}" for question, answer in flat.items())
+    way = "input_ids, embedder, perhaps a contextualizer, the asked vectors, head"
+    show(tell(ax, f"A masked language model: {way}. {told}."))
+
+
 def blank(width, height):
     """Axes without a frame, on which a unit is as long across as upwards. Sizes in inches."""
     ax = axes(width, height)
@@ -75,3 +134,15 @@ def arrow(ax, start, end, *, color=CHANCE, width=WIDTH, height=HEIGHT):
     style = "arc3" if y == to_y or x == to_x else bend
     look = {"arrowstyle": "-|>", "color": color, "linewidth": 1.2, "shrinkA": 0, "shrinkB": 0}
     ax.annotate("", finish, begin, arrowprops=look | {"connectionstyle": style})
+
+
+def path(ax, *points, color=CHANCE):
+    """A line through points, (x, y) each, with an arrowhead at the last one."""
+    ax.plot(*zip(*points[:-1]), color=color, linewidth=1.2, zorder=1)
+    look = {"arrowstyle": "-|>", "color": color, "linewidth": 1.2, "shrinkA": 0, "shrinkB": 0}
+    ax.annotate("", points[-1], points[-2], arrowprops=look)
+
+
+def caption(ax, place, text, *, ha="left", va="center"):
+    """A few grey words without a box, at (x, y)."""
+    ax.text(*place, text, color=CHANCE, ha=ha, va=va, fontsize=9)

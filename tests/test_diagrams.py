@@ -36,3 +36,44 @@ def test_a_lit_box_is_filled_and_the_others_are_not():
     diagrams.box(ax, (2, 0), "loss")
     colors = [matplotlib.colors.to_hex(patch.get_facecolor()) for patch in ax.patches]
     assert colors == [plots.OURS.lower(), "#ffffff"]
+
+
+def test_a_block_is_told_in_its_order(shown):
+    diagrams.encoder_block()
+    told = shown["text/plain"]
+    order = ["attention", "mask (B, T)", "feed-forward", "added", "normalised", "leave"]
+    assert [told.index(part) for part in order] == sorted(told.index(part) for part in order)
+    assert shown["image/png"]
+
+
+def test_the_masked_language_model_tells_each_way_to_ask(shown):
+    diagrams.masked_language_model()
+    told = shown["text/plain"]
+    assert "labels (B, T): N labelled ones gives logits (N, V), loss" in told
+    assert "mask_positions (B, M) gives logits (B, M, V), probabilities" in told
+    assert "nothing asked: all B·T positions gives logits (B, T, V)" in told
+    assert shown["image/png"]
+
+
+@pytest.mark.parametrize("picture", [diagrams.encoder_block, diagrams.masked_language_model])
+def test_no_text_leaves_its_box_or_the_picture(picture, monkeypatch):
+    kept = []
+    monkeypatch.setattr(diagrams, "show", kept.append)
+    picture()
+    (ax,) = kept
+    ax.figure.canvas.draw()
+    frame = ax.get_window_extent()
+    boxes = [patch.get_window_extent() for patch in ax.patches]
+    for text in (t for t in ax.texts if t.get_text()):
+        found = text.get_window_extent()
+        middle = (found.x0 + found.x1) / 2, (found.y0 + found.y1) / 2
+        around = [box for box in boxes if box.contains(*middle)] or [frame]
+        for corner in ((found.x0, found.y0), (found.x1, found.y1)):
+            assert around[0].contains(*corner), text.get_text()
+
+
+def test_a_path_ends_in_an_arrowhead():
+    ax = diagrams.blank(4, 2)
+    diagrams.path(ax, (0, 0), (1, 0), (1, 1))
+    assert ax.lines[0].get_xydata().tolist() == [[0, 0], [1, 0]]
+    assert ax.texts[0].xy == (1, 1)
