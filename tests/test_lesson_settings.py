@@ -9,8 +9,60 @@ from nbformat import NO_CONVERT, read
 NOTEBOOKS = Path(__file__).parent.parent / "notebooks"
 
 # Settings that must run to the end, and those that must be refused with their name.
-RUN = {}
-REFUSED = {}
+RUN = {
+    "03": [
+        {"SEED": 3, "STEPS": 30, "HIDE": ["war"]},
+        {
+            "PASSAGE": "The keeper painted the tower. Élodie thought that it looked unhappily red.",
+            "HIDE": ["unhappily", "Élodie", "keeper"],
+        },
+        {"HIDE": ["Lincoln", ",", "."]},
+    ],
+    "04": [
+        {"HIDDEN": ["brilliant", "film"]},
+        {"SENTENCE": "the castaways sang unforgettably tonight .", "HIDDEN": ["unforgettably"]},
+        {"SEED": 5, "MASKINGS": 2},
+    ],
+    "05": [
+        {"SENTENCE": "the [MASK] was awful ."},
+        {"BATCH": 1, "LENGTH": 7, "VOCAB_SIZE": 2},
+        {"SEED": 7, "VOCAB_SIZE": 30522},
+    ],
+    "06": [
+        {"SENTENCE": "paris is the capital of [MASK] .", "WORD": "paris", "OTHER": "madrid"},
+        {
+            "SENTENCE": "raise an error if the file does not [MASK] .",
+            "WORD": "file",
+            "OTHER": "tokenizer",
+            "LONGER": "the function returns a list of strings , and a set if you ask for one .",
+            "SEED": 3,
+        },
+        {"LAYER": 0, "DEVICE": "cpu"},
+    ],
+    "07": [
+        {"STEPS": 1},
+        {
+            "SENTENCES": ["the capital of [MASK] is [MASK] and the capital of spain is [MASK] ."],
+            "ANSWERS": [["france", "paris", "madrid"]],
+            "STEPS": 2,
+        },
+    ],
+}
+REFUSED = {
+    "03": [{"HIDE": ["zebra"]}, {"HIDE": "election"}, {"PASSAGE": ""}, {"ROWS": 2}],
+    "04": [{"HIDDEN": ["zebra"]}, {"HIDDEN": "film"}, {"SENTENCE": ""}, {"DEVICE": "tpu9"}],
+    "05": [
+        {"SENTENCE": "no blank here ."},
+        {"LENGTH": 12.5},
+        {"BATCH": 64, "LENGTH": 512, "VOCAB_SIZE": 30522},
+    ],
+    "06": [{"LAYER": 4}, {"WORD": "eaten"}, {"LONGER": "too short ."}, {"OTHER": ""}],
+    "07": [
+        {"SENTENCES": ["only one [MASK] here ."]},
+        {"ANSWERS": [["spain", "zyzzyva"], ["film"]]},
+        {"STEPS": 0},
+    ],
+}
 
 
 def cases(table):
