@@ -303,3 +303,10 @@ def trellis(words, states, turns, alpha, beta):
         places = ", ".join(f"at {turn} α {a:.2g} β {b:.2g}" for turn, a, b in table)
         tell(ax, f"State {state} along {' '.join(words)}: {places}.")
     return tell(ax, f"Shares of α·β: {_pairs(states, shares)}.")
+
+
+def level(ax, value, name, *, x):
+    """A dashed line across the axes at `value`, named above its place `x`: a landmark."""
+    ax.axhline(value, color=CHANCE, linestyle="--", linewidth=1)
+    ax.annotate(name, (x, value), xytext=(0, 4), color=CHANCE, fontsize=10, **OFFSET)
+    return tell(ax, _line(value, name).strip())
