@@ -10,13 +10,11 @@ import hashlib
 import os
 from itertools import chain, islice
 
-import torch
-
 from mlm_lib.checks import path_name, refused, whole_number
 from mlm_lib.corpus import iter_texts, load_corpus, pack_blocks
+from mlm_lib.gap import answers_back
 from mlm_lib.grammar import Grammar
 from mlm_lib.held_out import HeldOut
-from mlm_lib.losses import IGNORE
 from mlm_lib.masking import MaskingCollator
 
 HELD_OUT_SEED = 2**32 + 1  # of the grammar's held-out documents, no seed of documents to train on
@@ -207,17 +205,13 @@ class Documents:
 
     def floor(self):
         """The exact floor, in nats, on the very words that the evaluation asks for."""
+        # 1. The documents with the answers put back, and which of their words were seen.
         documents, observed = [], []
         for batch in self.evaluation.batches:
-            # 1. Put the answers back: (B, T) ids of whole documents.
-            hidden = batch["labels"] != IGNORE
-            ids = torch.where(hidden, batch["labels"], batch["input_ids"])
-            # 2. Words, and which of them were seen; without [CLS], [SEP] and padding.
-            for row, asked, mask in zip(ids, hidden, batch["attention_mask"]):
-                words = slice(1, int(mask.sum()) - 1)
-                documents.append([self.tokens[index] for index in row[words].tolist()])
-                observed.append(~asked[words])
-        # 3. The mean of −log P(word | what was seen) over the words that were not.
+            words, seen = answers_back(batch, self.tokens)
+            documents += words
+            observed += seen
+        # 2. The mean of −log P(word | what was seen) over the words that were not.
         surprises = self.grammar.surprise(documents, observed)
         total = sum(nats[~seen].sum().item() for nats, seen in zip(surprises, observed))
         return total / self.evaluation.count

@@ -27,7 +27,7 @@ TIERS = {
         *("batches", "schedule", "history", "checkpoints", "fingerprint"),
     ),
     2: ("corpus", "wordpiece", "masking", "losses", "encoder", "grammar", "held_out"),
-    3: ("contextualizers", "masked_lm", "evaluation", "diffusion", "training"),
+    3: ("contextualizers", "masked_lm", "evaluation", "diffusion", "training", "gap"),
     4: ("language_model", "pretrained", "mixture"),
     5: ("pretrain",),
 }
