@@ -10,6 +10,21 @@ NOTEBOOKS = Path(__file__).parent.parent / "notebooks"
 
 # Settings that must run to the end, and those that must be refused with their name.
 RUN = {
+    "00": [
+        {"TOP_K": 1, "SENTENCE": "[MASK] is the capital of france ."},
+        {"OWN_SENTENCE": "The [MASK]!", "TOP_K": 50},
+        {"SEED": 7, "SENTENCE": "this movie is a complete waste of [MASK]"},
+    ],
+    "01": [
+        {"CORPUS": "grammar"},
+        {"SIZES": [300], "VOCAB_SIZE": 120},
+        {"SEED": 3, "SIZES": [500, 700, 20000]},
+    ],
+    "02": [
+        {"MASK_SHARE": 1, "RANDOM_SHARE": 0},
+        {"RATE": 1, "MASK_SHARE": 0, "RANDOM_SHARE": 1, "EPOCHS": 1},
+        {"RATE": 0.3, "SEED": 5, "MASK_SHARE": 0.5, "RANDOM_SHARE": 0.5},
+    ],
     "03": [
         {"SEED": 3, "STEPS": 30, "HIDE": ["war"]},
         {
@@ -47,8 +62,12 @@ RUN = {
             "STEPS": 2,
         },
     ],
+    "08": [{"WORLD": "animals", "SEED": 3}, {"STEPS": 60, "LEARNING_RATE": 5e-4, "HELD_OUT": 60}],
 }
 REFUSED = {
+    "00": [{"TOP_K": 9000}, {"SENTENCE": "no blank here ."}, {"OWN_SENTENCE": "[MASK] and [MASK]"}],
+    "01": [{"VOCAB_SIZE": 50}, {"SIZES": [500, 250]}, {"SIZES": []}],
+    "02": [{"RATE": 1.4}, {"MASK_SHARE": 0.8, "RANDOM_SHARE": 0.3}, {"RATE": 0}, {"BATCHES": 2.5}],
     "03": [{"HIDE": ["zebra"]}, {"HIDE": "election"}, {"PASSAGE": ""}, {"ROWS": 2}],
     "04": [{"HIDDEN": ["zebra"]}, {"HIDDEN": "film"}, {"SENTENCE": ""}, {"DEVICE": "tpu9"}],
     "05": [
@@ -62,6 +81,7 @@ REFUSED = {
         {"ANSWERS": [["spain", "zyzzyva"], ["film"]]},
         {"STEPS": 0},
     ],
+    "08": [{"WORLD": "opera"}, {"LEARNING_RATE": 0.5}, {"STEPS": 5}, {"HELD_OUT": 2.5}],
 }
 
 
