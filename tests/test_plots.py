@@ -1,5 +1,6 @@
 import matplotlib
 import pytest
+import torch
 
 matplotlib.use("Agg")
 
@@ -143,3 +144,9 @@ def test_leak_matrices_draw_what_is_allowed_and_what_leaks_apart():
     assert first.yaxis_inverted() and [
         panel.get_title(loc="left") or panel.get_title() for panel in (first, second)
     ] == ["a", "b"]
+
+
+def test_leak_matrices_of_tensors_tell_how_much_is_seen_and_forbidden():
+    sees, leak = torch.ones(3, 3, dtype=torch.bool), torch.ones(3, 3, dtype=torch.bool).triu(1)
+    ax = plots.leak_matrices([sees], [leak], titles=["a"])
+    assert "a sees 9 of 9 inputs, 3 forbidden" in " ".join(ax.figure.told)
