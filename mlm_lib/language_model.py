@@ -33,7 +33,8 @@ class LanguageModel(nn.Module):
         dropout: share of the contextual numbers dropped before the softmax, in training, and
             nowhere else.
         num_samples: words drawn by a sampled softmax in training; None is the full softmax.
-        sparse_embeddings: sparse gradients in the sampled softmax, for `torch.optim.SparseAdam`.
+        sparse_embeddings: sparse gradients in the sampled softmax, which `train` applies; give an
+            `nn.Embedding(..., sparse=True)` as well.
         bidirectional: must say the same as the contextualizer's.
         pad_token_id: the id that stands where a row has ended, which is used where no mask is
             given; None if there is none.

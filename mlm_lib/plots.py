@@ -226,8 +226,10 @@ def leak_matrices(dependencies, leaks, *, titles):
     panels[0].set_ylabel("output at position")
     panels[0].figure.supxlabel("input at position", fontsize=11)
     seen = [
-        f"{title} sees {np.sum(depends)} of {np.size(depends)} inputs, {np.sum(leak)} forbidden"
-        for title, depends, leak in zip(titles, dependencies, leaks)
+        f"{title} sees {depends.sum()} of {depends.size} inputs, {leak.sum()} forbidden"
+        for title, depends, leak in zip(
+            titles, map(np.asarray, dependencies), map(np.asarray, leaks)
+        )
     ]
     return tell(panels[0], f"Squares of outputs by inputs: {'; '.join(seen)}.")
 

@@ -93,7 +93,7 @@ class SampledSoftmaxLoss(SoftmaxLoss):
         vocab_size, embedding_dim: V and D.
         num_samples: S different words drawn for a batch, less than V; with all of them
             `SoftmaxLoss` is exact and cheaper.
-        sparse: give the weights sparse gradients, for `torch.optim.SparseAdam`.
+        sparse: give the weights sparse gradients, which `train` and `torch.optim.SparseAdam` apply.
         frequency_order: (V,) ids, the most frequent first; None means that the ids are sorted so
             already. `frequency_order(counts)` makes one, `check_order` tells whether it is needed.
 

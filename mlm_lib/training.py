@@ -25,6 +25,7 @@ from mlm_lib.files import only_writer
 from mlm_lib.fingerprint import fingerprint, refuse_another_run
 from mlm_lib.held_out import HeldOut, ShowPredictions, modes_kept  # noqa: F401
 from mlm_lib.history import PATIENCE, ROW, History, Log, Meter, TrainingStopped  # noqa: F401
+from mlm_lib.optimizers import Optimizers
 from mlm_lib.schedule import SCHEDULES, TrainingConfig  # noqa: F401
 
 # Settings that may change between a run and its continuation. A budget may grow.
@@ -46,7 +47,8 @@ def train(model, dataset, collator, config, *, out=None, resume=False, evaluate=
         model: called with a batch as keywords, it returns a mapping with `loss`, a mean over the
             labels that are not -100: a `MaskedLanguageModel` or a transformers model. Of a batch
             without `labels` the loss must be a mean over all pairs of neighbours, as a
-            `LanguageModel`'s is.
+            `LanguageModel`'s is. Sparse gradients are applied by SparseAdam, if their modules say
+            `sparse=True` (see `Optimizers`); on an accelerator it then waits at each step.
         dataset: a sequence of examples, or an iterable that can be read again and again, such as
             the streaming datasets of `datasets`; its `set_epoch` is called if it has one, and so is
             its `fingerprint`, by which a resumed run knows its data.
@@ -70,7 +72,7 @@ def train(model, dataset, collator, config, *, out=None, resume=False, evaluate=
         TrainingStopped: a loss or gradient norm that is NaN or infinite; it names the step and the
             last checkpoint.
         ValueError: an empty dataset, one without a label in 100 steps, a model without a loss or
-            with sparse gradients, checkpoints of another run.
+            with sparse gradients that no module foretold, checkpoints of another run.
         FileExistsError: `out` holds checkpoints and `resume` is False.
         BlockingIOError: another program writes to `out`.
         OSError: a checkpoint could not be written; those before it are intact.
@@ -92,10 +94,15 @@ def train(model, dataset, collator, config, *, out=None, resume=False, evaluate=
         # Each process has a dropout of its own.
         set_seed((config.seed + machine.process_index) % 2**32)
         model.to(device)
-        optimizer, weights = _adamw(model, config, device)
+        optimizers = Optimizers(model, config, device)
+        if optimizers.sparse and processes > 1:
+            raise ValueError(
+                f"{min(optimizers.sparse)} has sparse gradients, which several processes cannot "
+                f"average; use one process instead of {processes}"
+            )
         meter, history = Meter(device), History()
         random_states = RandomStates(device, machine.process_index)
-        parts = {"optimizer": optimizer, "order": order, "history": history, "meter": meter}
+        parts = {"optimizer": optimizers, "order": order, "history": history, "meter": meter}
         parts |= {"collator": collator} if hasattr(collator, "state_dict") else {}
         parts["random"] = random_states  # the last: what the others do may draw
         if found:
@@ -126,19 +133,14 @@ def train(model, dataset, collator, config, *, out=None, resume=False, evaluate=
             loss = reduce(loss, "sum") / processes if processes > 1 else loss
 
             # 3) The gradient clipped and applied at this step's rate, unless it is not finite: told
-            #    by `found_inf`, the optimizer changes nothing, and nobody waits for the device.
-            _refuse_sparse_gradients(weights)
-            norm = torch.nn.utils.clip_grad_norm_(weights.values(), config.max_grad_norm)
+            #    by `skip`, the optimizer changes nothing, and nobody waits for the device.
+            norm = optimizers.clip(config.max_grad_norm)
             skip = meter.add(loss, norm, tokens, targets)
-            if optimizer.defaults["fused"]:
-                optimizer.found_inf = skip
-            else:  # what cannot be told must be seen
+            if not optimizers.can_skip:  # what cannot be told must be seen
                 meter.look(history.step + 1, store)
             rate = config.learning_rate_at(history.step, history.seconds)
-            for group in optimizer.param_groups:
-                group["lr"] = rate
-            optimizer.step()
-            optimizer.zero_grad()
+            optimizers.step(rate, skip)
+            optimizers.zero_grad()
 
             # 4) Counted. A look at the numbers comes before the clock, as it waits for the device.
             history.step += 1
@@ -261,26 +263,6 @@ def _one_writer(out, machine):
         yield
 
 
-def _adamw(model, config, device):
-    """The optimizer, which decays matrices only, and the weights it trains by name."""
-    weights = {name: p for name, p in model.named_parameters() if p.requires_grad}
-    if not weights:
-        raise ValueError("the model has no weights to train; set requires_grad on some")
-    matrices = [p for p in weights.values() if p.dim() >= 2]
-    others = [p for p in weights.values() if p.dim() < 2]
-    groups = [
-        {"params": matrices, "weight_decay": config.weight_decay},
-        {"params": others, "weight_decay": 0.0},
-    ]
-    # One pass over all weights, which can also be told to change nothing.
-    fused = device.type in ("cpu", "cuda")
-    optimizer = torch.optim.AdamW(
-        groups, lr=config.learning_rate, betas=config.betas, eps=config.eps, fused=fused
-    )
-    optimizer.zero_grad()  # of gradients that were left from before
-    return optimizer, weights
-
-
 def _batch(batch):
     if not isinstance(batch, Mapping):
         raise ValueError(f"the collator returned {shown(batch)}; a dictionary of tensors is needed")
@@ -295,15 +277,6 @@ def _loss(output):
             "it must return one when it is given labels"
         )
     return loss
-
-
-def _refuse_sparse_gradients(weights):
-    for name, weight in weights.items():
-        if weight.grad is not None and weight.grad.is_sparse:
-            raise ValueError(
-                f"{name} has a sparse gradient, which AdamW cannot apply; "
-                "make the model without, as by sparse_embeddings=False"
-            )
 
 
 def _agreed(seconds, config, machine):

@@ -24,7 +24,7 @@ TIERS = {
         "diagrams",
         *("labels", "docstrings", "words", "padding", "seeds", "spans", "softmax", "heads"),
         *("dropout", "modern", "leakage", "grammar_file", "bert_weights", "checkpoint_files"),
-        *("batches", "schedule", "history", "checkpoints", "fingerprint"),
+        *("batches", "schedule", "history", "checkpoints", "fingerprint", "optimizers"),
     ),
     2: ("corpus", "wordpiece", "masking", "losses", "encoder", "grammar", "held_out"),
     3: ("contextualizers", "masked_lm", "evaluation", "diffusion", "training", "gap"),

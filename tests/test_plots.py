@@ -1,5 +1,6 @@
 import matplotlib
 import pytest
+import torch
 
 matplotlib.use("Agg")
 
@@ -158,3 +159,9 @@ def test_a_level_is_drawn_named_and_told():
     ax = plots.level(plots.curve([1, 4], [3, 1], xlabel="x", ylabel="loss"), 0.5, "floor", x=2)
     assert list(ax.lines[-1].get_ydata()) == [0.5, 0.5] and ax.texts[-1].get_text() == "floor"
     assert told(ax).endswith("A dashed line at 0.5, floor.")
+
+
+def test_leak_matrices_of_tensors_tell_how_much_is_seen_and_forbidden():
+    sees, leak = torch.ones(3, 3, dtype=torch.bool), torch.ones(3, 3, dtype=torch.bool).triu(1)
+    ax = plots.leak_matrices([sees], [leak], titles=["a"])
+    assert "a sees 9 of 9 inputs, 3 forbidden" in " ".join(ax.figure.told)

@@ -498,11 +498,6 @@ def test_without_labels_the_tokens_and_the_held_out_mean_are_those_of_the_real_t
     )
 
 
-def test_sparse_gradients_are_refused_by_name():
-    with pytest.raises(ValueError, match="softmax.*sparse_embeddings=False"):
-        go(model=tiny_language_model(num_samples=5, sparse_embeddings=True), collate=padded)
-
-
 @pytest.fixture(scope="module")
 def together(tmp_path_factory):
     one, two = (tmp_path_factory.mktemp(name) for name in ("one", "two"))
@@ -555,6 +550,13 @@ def test_two_processes_go_on_to_the_bit(together):
 def test_a_folder_that_is_held_is_refused_by_all_processes(together):
     texts = [(together[1] / f"refused-{rank}.txt").read_text() for rank in (0, 1)]
     assert texts[0] == texts[1] and "another program writes to" in texts[0]
+
+
+@pytest.mark.slow
+def test_sparse_gradients_are_refused_by_all_processes_since_they_cannot_be_averaged(together):
+    texts = [(together[1] / f"sparse-{rank}.txt").read_text() for rank in (0, 1)]
+    assert texts[0] == texts[1] and "softmax.bias has sparse gradients" in texts[0]
+    assert (together[0] / "sparse-alone.txt").read_text() == "trained"
 
 
 def test_processes_that_would_each_train_on_everything_are_refused(monkeypatch):

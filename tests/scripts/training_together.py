@@ -62,6 +62,12 @@ def train_together(root):
             go(folder)
         except BlockingIOError as error:
             (root / f"refused-{rank}.txt").write_text(str(error))
+    try:  # gradients that processes cannot average
+        model = tiny_language_model(num_samples=5, sparse_embeddings=True)
+        go(model=model, collate=padded, steps=2)
+        (root / f"sparse-{rank}.txt").write_text("trained")
+    except ValueError as error:
+        (root / f"sparse-{rank}.txt").write_text(str(error))
     for steps in ([6], [3, 6]):  # with dropout, which each process draws for itself
         out = root / f"dropout in {len(steps)}"
         for number in steps:

@@ -1,0 +1,304 @@
+"""Sparse gradients: the step of Adam in the rows that a batch touched, and none elsewhere."""
+
+import math
+from contextlib import nullcontext
+
+import pytest
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
+from training_toys import ROWS, VOCAB, assert_same, assert_says, go, padded, tiny, weights
+
+from mlm_lib import training
+from mlm_lib.language_model import LanguageModel, LSTMContextualizer
+from mlm_lib.optimizers import Optimizers, sparse_weights
+from mlm_lib.softmax import SampledSoftmaxLoss
+from mlm_lib.training import HeldOut, TrainingConfig, TrainingStopped
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+CPU = torch.device("cpu")
+EMBEDDING, WEIGHT, BIAS = "embedder.weight", "softmax.weight", "softmax.bias"
+
+
+def language_model(sparse=True, samples=5, vocab_size=len(VOCAB)):
+    """A language model with a large table at either end."""
+    torch.manual_seed(0)
+    reader = LSTMContextualizer(16, 16, 1, bidirectional=True)
+    return LanguageModel(
+        vocab_size,
+        nn.Embedding(vocab_size, 16, sparse=sparse),
+        reader,
+        bidirectional=True,
+        num_samples=samples,
+        sparse_embeddings=sparse,
+    )
+
+
+def run(out=None, model=None, **settings):
+    model = language_model() if model is None else model
+    return go(out, model=model, collate=settings.pop("collate", padded), **settings)
+
+
+class Table(nn.Module):
+    """The mean of some rows of a table, in all their numbers; a batch says which."""
+
+    def __init__(self, sparse, size=9):
+        super().__init__()
+        torch.manual_seed(0)
+        self.rows = nn.Embedding(size, 4, sparse=sparse)
+        self.out = nn.Linear(4, 1)
+
+    def forward(self, input_ids, labels):
+        return {"loss": self.out(self.rows(input_ids)).square().mean()}
+
+
+def collate(examples):
+    ids = torch.tensor(examples)
+    return {"input_ids": ids, "labels": ids}
+
+
+def pair(data, **settings):
+    """The same table, trained with sparse gradients and with dense ones."""
+    settings = {"collate": collate, "data": data, "weight_decay": 0.0, "eps": 1e-12} | settings
+    return [run(model=Table(sparse), **settings)[0] for sparse in (True, False)]
+
+
+def same(one, other, **tolerance):
+    for (name, tensor), expected in zip(one.state_dict().items(), other.state_dict().values()):
+        torch.testing.assert_close(tensor, expected, msg=name, **tolerance)
+
+
+# ---------------------------------------------------------------- which weights
+
+
+def test_the_modules_say_which_gradients_will_be_sparse():
+    assert sparse_weights(language_model()) == [EMBEDDING, WEIGHT, BIAS]
+    assert sparse_weights(language_model(sparse=False)) == sparse_weights(tiny()) == []
+    model = language_model()
+    model(**padded(ROWS[:4]))["loss"].backward()
+    found = [name for name, p in model.named_parameters() if p.grad.is_sparse]
+    assert found == sparse_weights(model)
+
+
+def test_a_matrix_tied_between_two_sparse_modules_is_sparse_and_with_a_dense_one_dense():
+    both = language_model()
+    both.softmax.weight = both.embedder.weight
+    assert sparse_weights(both) == [EMBEDDING, BIAS]
+    assert run(model=both, steps=3)[1].step == 3
+    one = language_model()
+    one.embedder = nn.Embedding(len(VOCAB), 16)
+    one.softmax.weight = one.embedder.weight
+    assert sparse_weights(one) == [BIAS]
+    assert run(model=one, steps=3)[1].step == 3
+
+
+def test_frozen_tables_stay_as_they_are():
+    model = language_model()
+    model.embedder.requires_grad_(False)
+    before = weights(model)
+    run(model=model, steps=3)
+    assert torch.equal(model.embedder.weight, before[EMBEDDING])
+    assert not torch.equal(model.softmax.weight, before[WEIGHT])
+
+
+@pytest.mark.parametrize("said", [True, False])
+def test_a_gradient_of_another_kind_than_foretold_is_refused_by_name(said):
+    class Other(Table):
+        def forward(self, input_ids, labels):
+            vectors = F.embedding(input_ids, self.rows.weight, sparse=not said)
+            return {"loss": self.out(vectors).square().mean()}
+
+    model = Other(sparse=said)
+    before = weights(model)
+    with pytest.raises(ValueError) as caught:
+        run(model=model, data=[[1, 2]], collate=collate)
+    kind = "dense gradient, but its module says" if said else "sparse gradient, but not every"
+    assert_says(caught.value, ["rows.weight", kind, "sparse="])
+    assert_same(model, before)
+
+
+# ---------------------------------------------------------------- a step
+
+
+@pytest.mark.parametrize("norm", [0.02, 1e9])
+def test_where_every_step_touches_every_row_it_is_adam(norm):
+    data = [list(range(9)), [*range(8, -1, -1)]]
+    settings = {"steps": 12, "batch_size": 1, "learning_rate": 0.1, "max_grad_norm": norm}
+    sparse, dense = pair(data, **settings)
+    same(sparse, dense, rtol=1e-4, atol=1e-5)
+    assert not torch.equal(sparse.rows.weight, Table(True).rows.weight)
+
+
+def test_the_first_step_is_adams_in_the_touched_rows_and_none_elsewhere():
+    sparse, dense = pair([[1, 4, 4], [7, 1, 4]], steps=1, learning_rate=0.1, max_grad_norm=0.1)
+    same(sparse, dense, rtol=1e-4, atol=1e-5)
+    moved = (sparse.rows.weight != Table(True).rows.weight).any(1)
+    assert moved.nonzero().flatten().tolist() == [1, 4, 7]
+
+
+def test_a_row_that_is_not_touched_again_moves_no_further_where_adam_would():
+    data = [[1, 2], *[[3, 4]] * 5]
+    by_steps = {}
+    for sparse in (True, False):
+        seen = []
+
+        def remember(model, step, row):
+            seen.append(model.rows.weight.detach().clone())
+
+        model, order = Table(sparse), iter(data)
+        options = {"collate": lambda examples: collate([next(order)]), "callbacks": [remember]}
+        run(model=model, data=data, steps=6, learning_rate=0.1, warmup=0, **options)
+        by_steps[sparse] = seen
+    assert torch.equal(by_steps[True][0][1:3], by_steps[True][-1][1:3])
+    assert not torch.equal(by_steps[False][0][1:3], by_steps[False][-1][1:3])
+
+
+def test_rows_with_sparse_gradients_are_not_decayed_and_the_other_matrices_are():
+    data = [[1, 2]]
+    plain, decayed = (
+        run(model=Table(True), data=data, collate=collate, steps=1, weight_decay=decay)[0]
+        for decay in (0.0, 0.9)
+    )
+    assert torch.equal(plain.rows.weight, decayed.rows.weight)
+    assert not torch.equal(plain.out.weight, decayed.out.weight)
+
+
+def test_the_gradient_norm_is_that_of_the_dense_gradients():
+    one, other = (
+        run(model=language_model(sparse), steps=1, log_every=1)[1] for sparse in (True, False)
+    )
+    norms = [history.rows[0]["gradient_norm"] for history in (one, other)]
+    assert norms[0] == pytest.approx(norms[1], rel=1e-5)
+
+
+def test_clipping_adds_up_a_rows_parts_before_it_squares_them():
+    model = Table(True)
+    optimizers = Optimizers(model, TrainingConfig(steps=1), CPU)
+    model(**collate([[3, 3, 3, 3]]))["loss"].backward()
+    dense = Table(False)
+    dense(**collate([[3, 3, 3, 3]]))["loss"].backward()
+    expected = torch.nn.utils.clip_grad_norm_(dense.parameters(), 0.05)
+    torch.testing.assert_close(optimizers.clip(0.05), expected)
+    for mine, theirs in zip(model.parameters(), dense.parameters()):
+        torch.testing.assert_close(mine.grad.to_dense(), theirs.grad)
+
+
+def test_a_language_model_learns_with_sparse_gradients_as_well_as_with_dense_ones():
+    rows = [[2, *(5 + (i + j) % 20 for j in range(8)), 3] for i in range(40)]
+    losses = {}
+    for sparse in (True, False):
+        options = {"data": rows, "steps": 120, "learning_rate": 2e-2}
+        held = HeldOut(rows[:20], padded)
+        _, history = run(model=language_model(sparse), evaluate=held, **options)
+        losses[sparse] = history.rows[-1]["held_out_loss"]
+    assert losses[True] < 1.0 < math.log(len(VOCAB)) and abs(losses[True] - losses[False]) < 0.3
+
+
+class Largest(TorchDispatchMode):
+    """The most numbers that one operation wrote anew; a sum in place returns the table it is in."""
+
+    elements = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        result = function(*args, **(kwargs or {}))
+        if (
+            isinstance(result, torch.Tensor)
+            and not result.is_sparse
+            and "add_" not in str(function)
+        ):
+            self.elements = max(self.elements, result.numel())
+        return result
+
+
+def test_a_step_does_no_work_of_the_size_of_its_tables():
+    size = 50_000
+    model = language_model(vocab_size=size)
+    optimizers, largest = Optimizers(model, TrainingConfig(steps=1), CPU), Largest()
+    for later in (False, True):
+        model(**padded(ROWS[:4]))["loss"].backward()
+        with largest if later else nullcontext():  # the first step makes the running means
+            optimizers.clip(1.0)
+            optimizers.step(1e-3, torch.zeros(()))
+        optimizers.zero_grad()
+    assert 0 < largest.elements < size
+
+
+# ---------------------------------------------------------------- runs
+
+
+@pytest.mark.parametrize("sparse", [True, False])
+def test_a_resumed_run_goes_on_to_the_bit(sparse, tmp_path):
+    settings = {"schedule": "cosine", "warmup": 2, "weight_decay": 0.1}
+    whole, history = run(model=language_model(sparse), steps=12, **settings)
+    run(tmp_path, model=language_model(sparse), steps=12, checkpoint_every=5, keep=9, **settings)
+    for later in ("step-00000012", "step-00000010"):
+        for path in (tmp_path / "checkpoints" / later).iterdir():
+            path.unlink()
+        (tmp_path / "checkpoints" / later).rmdir()
+    resumed, after = run(tmp_path, model=language_model(sparse), steps=12, resume=True, **settings)
+    assert_same(resumed, whole)
+    assert (after.step, after.tokens) == (history.step, history.tokens)
+
+
+def test_a_dense_models_state_is_adamws_own_as_in_checkpoints_from_before():
+    optimizers = Optimizers(tiny(), TrainingConfig(steps=1), CPU)
+    assert optimizers.state_dict().keys() == optimizers.adamw.state_dict().keys()
+    optimizers.load_state_dict(optimizers.adamw.state_dict())
+
+
+def test_the_rate_follows_the_schedule_in_both():
+    model = language_model()
+    config = TrainingConfig(steps=1)
+    optimizers = Optimizers(model, config, CPU)
+    model(**padded(ROWS[:4]))["loss"].backward()
+    before = weights(model)
+    optimizers.clip(1.0)
+    optimizers.step(0.0, torch.zeros(()))
+    assert_same(model, before)
+
+
+@pytest.mark.parametrize("look", [True, False])
+@pytest.mark.parametrize("factor", [math.inf, math.nan])
+def test_a_loss_that_is_not_finite_is_not_applied_to_any_table(look, factor, monkeypatch):
+    monkeypatch.setattr(training, "can_look", lambda tensor: look)
+    kept = []
+
+    class Poisoned(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = language_model()
+
+        def forward(self, **batch):
+            kept.append(weights(self.inner))
+            loss = self.inner(**batch)["loss"]
+            return {"loss": loss * (factor if len(kept) == 4 else 1.0)}
+
+    model = Poisoned()
+    with pytest.raises(TrainingStopped, match="step 4: "):
+        run(model=model)
+    assert_same(model.inner, kept[3])
+
+
+def test_mixed_precision_trains_float32_tables():
+    model, history = run(steps=5, precision="bf16")
+    assert {p.dtype for p in model.parameters()} == {torch.float32}
+    assert math.isfinite(history.rows[-1]["loss"])
+
+
+def test_a_model_of_sparse_tables_alone_trains():
+    class Alone(nn.Module):
+        def __init__(self):
+            super().__init__()
+            torch.manual_seed(0)
+            self.table = nn.Embedding(len(VOCAB), 4, sparse=True)
+            self.softmax = SampledSoftmaxLoss(len(VOCAB), 4, 5, sparse=True)
+
+        def forward(self, input_ids, mask):
+            vectors, targets = self.table(input_ids[:, :-1]), input_ids[:, 1:]
+            return {"loss": self.softmax(vectors.flatten(0, 1), targets.flatten()) / 100}
+
+    model = Alone()
+    before = weights(model)
+    run(model=model, steps=3)
+    assert all(not torch.equal(before[name], now) for name, now in weights(model).items())
