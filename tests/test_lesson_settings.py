@@ -82,6 +82,14 @@ REFUSED = {
         {"STEPS": 0},
     ],
     "08": [{"WORLD": "opera"}, {"LEARNING_RATE": 0.5}, {"STEPS": 5}, {"HELD_OUT": 2.5}],
+    "09": [
+        {"SENTENCES": ["no blank here"]},
+        {"CORPUS": "docs", "OTHER": "docs"},
+        {"LEARNING_RATE": 0.05, "FACTORS": [1, 4]},
+        {"OWN": "nowhere.txt"},
+    ],
+    "10": [{"WORLD": "moon"}, {"WIDTH": 0}, {"STEPS": 5}, {"HELD_OUT": 3}],
+    "11": [{"SAMPLES": 100000}, {"LARGEST": 1000}, {"HELD_OUT": 0}],
 }
 
 
