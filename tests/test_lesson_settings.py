@@ -31,7 +31,7 @@ RUN = {
             "PASSAGE": "The keeper painted the tower. Élodie thought that it looked unhappily red.",
             "HIDE": ["unhappily", "Élodie", "keeper"],
         },
-        {"HIDE": ["Lincoln", ",", "."]},
+        {"PASSAGE": "film", "HIDE": ["film"]},
     ],
     "04": [
         {"HIDDEN": ["brilliant", "film"]},
@@ -68,7 +68,7 @@ REFUSED = {
     "00": [{"TOP_K": 9000}, {"SENTENCE": "no blank here ."}, {"OWN_SENTENCE": "[MASK] and [MASK]"}],
     "01": [{"VOCAB_SIZE": 50}, {"SIZES": [500, 250]}, {"SIZES": []}],
     "02": [{"RATE": 1.4}, {"MASK_SHARE": 0.8, "RANDOM_SHARE": 0.3}, {"RATE": 0}, {"BATCHES": 2.5}],
-    "03": [{"HIDE": ["zebra"]}, {"HIDE": "election"}, {"PASSAGE": ""}, {"ROWS": 2}],
+    "03": [{"HIDE": ["zebra"]}, {"HIDE": "election"}, {"PASSAGE": ""}, {"SEED": 2**33}],
     "04": [{"HIDDEN": ["zebra"]}, {"HIDDEN": "film"}, {"SENTENCE": ""}, {"DEVICE": "tpu9"}],
     "05": [
         {"SENTENCE": "no blank here ."},
