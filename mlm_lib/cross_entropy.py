@@ -58,4 +58,5 @@ class _ByParts(torch.autograd.Function):
             wide = (part - high[:, None]).exp_().mul_(factor[:, None])  # scale · softmax
             wide[torch.arange(len(answers)), answers] -= scale  # minus scale · one-hot
             out.copy_(wide)
+            del wide  # or it would live on while the next part is made
         return gradient, None

@@ -6,6 +6,7 @@ import torch.nn.functional as F
 
 from mlm_lib import cross_entropy
 from mlm_lib.cross_entropy import summed_cross_entropy
+from mlm_lib.peak_memory import PeakMemory
 
 by_parts = cross_entropy._ByParts.apply
 TYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
@@ -68,6 +69,15 @@ def test_nothing_but_two_numbers_a_row_are_kept():
         summed_cross_entropy(logits, targets)
     new = [x for x in kept if x.data_ptr() not in (logits.data_ptr(), targets.data_ptr())]
     assert [tuple(x.shape) for x in new] == [(7,), (7,)]
+
+
+def test_the_way_back_holds_the_gradient_and_one_part():
+    logits, targets = problem(torch.bfloat16, rows=30)
+    loss = by_parts(logits, targets)
+    with PeakMemory() as memory:
+        loss.backward()
+    gradient, part = 30 * 11 * 2, 3 * 11 * 4
+    assert gradient + part <= memory.peak < gradient + 2 * part + 30 * 4, memory.peak
 
 
 @pytest.mark.parametrize("dtype, part", [(torch.float32, 33), (torch.bfloat16, 77)])

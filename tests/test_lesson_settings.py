@@ -40,7 +40,7 @@ RUN = {
     ],
     "05": [
         {"SENTENCE": "the [MASK] was awful ."},
-        {"BATCH": 1, "LENGTH": 7, "VOCAB_SIZE": 2},
+        {"BATCH": 1, "LENGTH": 512, "VOCAB_SIZE": 8192},
         {"SEED": 7, "VOCAB_SIZE": 30522},
     ],
     "06": [
@@ -69,11 +69,20 @@ REFUSED = {
     "01": [{"VOCAB_SIZE": 50}, {"SIZES": [500, 250]}, {"SIZES": []}],
     "02": [{"RATE": 1.4}, {"MASK_SHARE": 0.8, "RANDOM_SHARE": 0.3}, {"RATE": 0}, {"BATCHES": 2.5}],
     "03": [{"HIDE": ["zebra"]}, {"HIDE": "election"}, {"PASSAGE": ""}, {"SEED": 2**33}],
-    "04": [{"HIDDEN": ["zebra"]}, {"HIDDEN": "film"}, {"SENTENCE": ""}, {"DEVICE": "tpu9"}],
+    "04": [
+        {"HIDDEN": ["zebra"]},
+        {"HIDDEN": "film"},
+        {"HIDDEN": [["film"]]},
+        {"SENTENCE": ""},
+        {"DEVICE": "tpu9"},
+        {"MASKINGS": 1},
+        {"SEED": 2**32},
+    ],
     "05": [
         {"SENTENCE": "no blank here ."},
         {"LENGTH": 12.5},
         {"BATCH": 64, "LENGTH": 512, "VOCAB_SIZE": 30522},
+        {"BATCH": 1, "LENGTH": 7, "VOCAB_SIZE": 2},
     ],
     "06": [{"LAYER": 4}, {"WORD": "eaten"}, {"LONGER": "too short ."}, {"OTHER": ""}],
     "07": [
