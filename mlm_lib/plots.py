@@ -77,10 +77,12 @@ def dots(names, values, *, xlabel, reference=None, reference_name="", color=OURS
     places = _rows(ax, names, xlabel)
     ax.plot(values, places, "o", color=color, markersize=7)
     for place, value in zip(places, values):
-        label = {"xytext": (8, 0), "va": "center", "fontsize": 10}
+        below = reference is not None and value < reference  # its label stays off the line
+        label = {"xytext": (-8, 0) if below else (8, 0), "ha": "right" if below else "left"}
+        label |= {"va": "center", "fontsize": 10}
         ax.annotate(f"{value:.2g}", (value, place), **label, **OFFSET)
     ax.set_xscale("log")
-    ax.set_xlim(min([*values, reference or min(values)]) / 2, max(values) * 3)
+    ax.set_xlim(min([*values, reference or min(values)]) / 6, max(values) * 3)
     ax.grid(axis="y", color="#E5E5E5")
     if reference is not None:
         _reference_line(ax, reference, reference_name, vertical=True)

@@ -64,6 +64,7 @@ def test_dots_stand_on_a_logarithmic_axis_in_the_order_given():
     heights = dict(zip([label.get_text() for label in ax.get_yticklabels()], ax.get_yticks()))
     assert heights["first"] > heights["second"]
     assert [text.get_text() for text in ax.texts][:2] == ["0.4", "6e-06"]
+    assert [text.get_ha() for text in ax.texts][:2] == ["left", "right"], "off the dashed line"
 
 
 def test_bars_stand_in_the_order_given_from_the_top():
