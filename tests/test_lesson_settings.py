@@ -84,7 +84,7 @@ REFUSED = {
         {"BATCH": 64, "LENGTH": 512, "VOCAB_SIZE": 30522},
         {"BATCH": 1, "LENGTH": 7, "VOCAB_SIZE": 2},
     ],
-    "06": [{"LAYER": 4}, {"WORD": "eaten"}, {"LONGER": "too short ."}, {"OTHER": ""}],
+    "06": [{"LAYER": 4}, {"WORD": "eaten"}, {"LONGER": "too short ."}, {"OTHER": "the [MASK]"}],
     "07": [
         {"SENTENCES": ["only one [MASK] here ."]},
         {"ANSWERS": [["spain", "zyzzyva"], ["film"]]},
@@ -94,7 +94,7 @@ REFUSED = {
     "09": [
         {"SENTENCES": ["no blank here"]},
         {"CORPUS": "docs", "OTHER": "docs"},
-        {"LEARNING_RATE": 0.05, "FACTORS": [1, 4]},
+        {"LEARNING_RATE": 1e-6},
         {"OWN": "nowhere.txt"},
     ],
     "10": [{"WORLD": "moon"}, {"WIDTH": 0}, {"STEPS": 5}, {"HELD_OUT": 3}],
