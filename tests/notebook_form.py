@@ -10,6 +10,9 @@ from pathlib import Path
 
 import nbformat
 
+sys.path.insert(0, str(Path(__file__).parent.parent))
+from classroom.lab import MARK, POINTS  # noqa: E402
+
 FOLDED = "hide-output"  # the tag of a cell that answers a prediction: its output opens on a click
 
 
@@ -32,6 +35,7 @@ def normalised(notebook):
         kept = {"tags": tags} if tags else {}
         if FOLDED in (tags or []):  # for the site the tag says it, for JupyterLab this
             kept["jupyter"] = {"outputs_hidden": True}
+        kept |= grading(cell)
         cell.metadata = nbformat.from_dict(kept)
         if cell.cell_type == "code":
             if cell.execution_count is not None:
@@ -39,6 +43,20 @@ def normalised(notebook):
                 cell.execution_count = count
             cell.outputs = _joined(cell.outputs)
     return notebook
+
+
+def grading(cell):
+    """nbgrader's metadata for a cell of a lab, by its mark; nothing for other cells."""
+    mark = MARK.search(cell.source) if cell.cell_type == "code" else None
+    if mark is None:
+        return {}
+    asks = mark[1] == "TASK"
+    points = POINTS.search(mark[4])
+    label = mark[4][: points.start()].strip() if points else ""
+    name = [mark[1].lower(), mark[2], mark[3], *([label] if label and not asks else [])]
+    form = {"schema_version": 3, "grade_id": "-".join(name), "task": False}
+    form |= {"grade": not asks, "solution": asks, "locked": not asks}
+    return {"nbgrader": form | ({} if asks else {"points": int(points[1])})}
 
 
 def _joined(outputs):

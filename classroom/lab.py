@@ -1,0 +1,159 @@
+"""A lab, read from its notebook: what is given, what is asked, and how it is checked.
+
+A line of text in a cell says what the cell is, since text survives what metadata does not: a
+renamed file, an editor that drops metadata, a cell pasted into another notebook.
+
+    # TASK 02.1: choose the positions        the cell for a student's answer
+    # CHECK 02.1 (2 points)                  what must hold for the points; follows its task
+
+Code cells without such a line are given: the set-up, and what stands between tasks.
+"""
+
+import json
+import re
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+SOURCES = ROOT / "notebooks" / "labs"
+MARK = re.compile(r"^[ \t]*#[ \t]*(TASK|CHECK)[ \t]+(\w+)\.(\d+)\b[ \t:]*(.*)$", re.M | re.I)
+POINTS = re.compile(r"\((\d+) points?\)")
+LARGEST = 50_000_000  # bytes of a notebook; a lab with all its outputs has a hundredth of it
+
+
+class NotALab(ValueError):
+    """The sentence says what the file is instead, and what is expected."""
+
+
+@dataclass(frozen=True)
+class Given:
+    """A cell that everybody has."""
+
+    code: str
+
+
+@dataclass(frozen=True)
+class Check:
+    """A cell that earns `points` when it ends without an error."""
+
+    label: str  # "proof" and "mend" where a task has two, else ""
+    points: int
+    code: str
+
+
+@dataclass
+class Task:
+    name: str  # "02.1"
+    title: str
+    solution: str
+    checks: list[Check] = field(default_factory=list)
+
+    @property
+    def points(self) -> int:
+        return sum(check.points for check in self.checks)
+
+
+@dataclass(frozen=True)
+class Lab:
+    key: str  # "02", or "zoo"
+    path: Path
+    parts: list[Given | Task]  # in their order
+
+    @property
+    def tasks(self) -> list[Task]:
+        return [part for part in self.parts if isinstance(part, Task)]
+
+    @property
+    def points(self) -> int:
+        return sum(task.points for task in self.tasks)
+
+
+@dataclass(frozen=True)
+class Submission:
+    """What a student's notebook holds: the cells of each task, and names set in unmarked cells."""
+
+    key: str
+    answers: dict[str, list[str]]
+    loose: list[str]
+
+
+def read_cells(path: Path) -> list[tuple[str, str]]:
+    """(kind, source) for each cell of a notebook file, also one that nbformat finds invalid.
+
+    Raises NotALab, with a sentence, for whatever is no notebook.
+    """
+    try:
+        if path.stat().st_size > LARGEST:
+            size = f"{path.stat().st_size / 1e6:.0f} MB"
+            raise NotALab(f"{path.name} has {size}, a notebook at most {LARGEST / 1e6:.0f} MB")
+        text = path.read_text("utf-8-sig")
+        if not text.strip():
+            raise NotALab(f"{path.name} is empty")
+        cells = json.loads(text)["cells"]
+        return [(str(cell["cell_type"]), joined(cell.get("source", ""))) for cell in cells]
+    except OSError as error:
+        raise NotALab(f"{path.name} cannot be read: {error.strerror}") from None
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        if isinstance(error, NotALab):
+            raise
+        raise NotALab(f"{path.name} is not a notebook ({type(error).__name__})") from None
+
+
+def joined(source) -> str:
+    return source if isinstance(source, str) else "".join(map(str, source))
+
+
+def read_lab(path: Path) -> Lab:
+    """The lab that `path`, a source, holds. Raises NotALab for one that breaks the rules above."""
+    key = path.stem.split("_")[0]
+    parts: list[Given | Task] = []
+    for kind, source in read_cells(path):
+        mark = MARK.search(source)
+        if kind != "code":
+            continue
+        if mark is None:
+            parts.append(Given(source))
+            continue
+        name, rest = f"{mark[2]}.{mark[3]}", mark[4].strip()
+        if mark[2] != key:
+            raise NotALab(f"{path.name}: a mark says {name}, but the lab's key is {key}")
+        if mark[1].upper() == "TASK":
+            parts.append(Task(name, rest, source))
+            continue
+        points, task = POINTS.search(rest), parts[-1] if parts else None
+        if not isinstance(task, Task) or task.name != name or points is None:
+            raise NotALab(f"{path.name}: CHECK {name} needs (N points) and its task right before")
+        task.checks.append(Check(rest[: points.start()].strip(), int(points[1]), source))
+    return Lab(key, path, parts)
+
+
+def labs() -> dict[str, Path]:
+    """The labs' sources by key, in order: "01", "02", … and at last those with a name."""
+    return {path.stem.split("_")[0]: path for path in sorted(SOURCES.glob("*_lab.ipynb"))}
+
+
+def read_submission(path: Path) -> Submission:
+    """What the notebook at `path` answers, to the lab that most of its marks name.
+
+    Of several cells with one mark those that were begun count, in their order. Raises NotALab.
+    """
+    keys, answers, loose = Counter(), {}, []
+    for kind, source in read_cells(path):
+        marks = list(MARK.finditer(source)) if kind == "code" else []
+        for mark in marks:
+            keys[mark[2].lower()] += 1
+            if mark[1].upper() == "TASK":
+                answers.setdefault(f"{mark[2].lower()}.{mark[3]}", []).append(source)
+        if kind == "code" and not marks:
+            loose += re.findall(r"^(?:def|class)[ \t]+(\w+)|^(\w+)[ \t]*=", source, re.M)
+    known = [key for key, _ in keys.most_common() if key in labs()]
+    if not known:
+        names = ", ".join(labs())
+        raise NotALab(f"{path.name} has no mark of a lab (# TASK KEY.N, with KEY one of {names})")
+    for name, cells in answers.items():
+        answers[name] = [cell for cell in cells if STUB.format(name) not in cell] or cells[:1]
+    return Submission(known[0], answers, [first or second for first, second in loose])
+
+
+STUB = "Task {} waits for your code here, in place of this line."
