@@ -96,7 +96,7 @@ def coins(mask_share, random_share):
     return mask_share + random_share, mask_share / (mask_share + random_share)
 
 
-# %% 02.2 wrong: one tenth of all is taken for the second coin | flipped only after the first came up
+# %% 02.2 wrong: one tenth of all is the second coin | flipped only after the first came up
 def shares(first, second):
     return first * (1 - second), first * second, 1 - first
 
