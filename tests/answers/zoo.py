@@ -175,7 +175,7 @@ def mended_2(input_ids, rate, generator):
     return chosen
 
 
-# %% zoo.2 wrong: only padding is looked at | a program that asks [SEP]
+# %% zoo.2 wrong: only padding is looked at | pass: it asks [SEP]
 def check_2(program):
     rows = torch.tensor([[CLS_ID, 7, SEP_ID, PAD_ID, PAD_ID]])
     assert not program(rows, 1.0, seeded(0))[rows == PAD_ID].any(), "padding is asked"
@@ -1339,7 +1339,7 @@ def mended_10(query, key, value, attention_mask):
     return output, (scores + penalty).softmax(-1)
 
 
-# %% zoo.10 wrong: looks at the rows of padding | real tokens still seem to see padding
+# %% zoo.10 wrong: looks at the rows of padding | real tokens still see padding
 def check_10(program):
     query, key, value = torch.randn(3, 1, 5, 4, generator=seeded(2))
     weights = program(query, key, value, torch.tensor([[1, 1, 1, 0, 0]]))[1]
@@ -1517,6 +1517,20 @@ def check_11(program):
     other = hidden.clone()
     other[:, 3] += 1
     assert torch.allclose(program(hidden)[:, :4], program(other)[:, :4], atol=1e-5), "it peeks"
+
+
+def mended_11(hidden):
+    T, H = hidden.shape[1:]
+    scores = hidden @ hidden.transpose(1, 2) / math.sqrt(H)
+    later = torch.ones(T, T, dtype=torch.bool).triu(diagonal=1)
+    return scores.masked_fill(later, -math.inf).softmax(-1) @ hidden
+
+
+# %% zoo.11 wrong: reads the source instead of running it | pass: it reads everything
+def check_11(program):
+    import inspect
+
+    assert "diagonal=1" not in inspect.getsource(program), "the diagonal"
 
 
 def mended_11(hidden):
