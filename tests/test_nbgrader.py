@@ -1,0 +1,37 @@
+"""A school that runs nbgrader can use the labs' sources as they are: full marks for our solutions."""
+
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from classroom.lab import ROOT, labs, read_lab
+
+pytest.importorskip("nbgrader", reason='pip install -e ".[classroom]"')
+
+
+@pytest.mark.slow
+def test_each_source_is_generated_and_graded_with_full_marks(tmp_path):
+    from nbgrader.api import Gradebook
+
+    for path in labs().values():
+        for folder in ("source/labs", "submitted/ada/labs"):
+            (tmp_path / folder).mkdir(parents=True, exist_ok=True)
+            shutil.copy(path, tmp_path / folder)
+    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    env = os.environ | {"PYTHONPATH": path}
+    for command in ("generate_assignment", "autograde"):
+        subprocess.run(
+            [sys.executable, "-m", "nbgrader", command, "labs", "--create"][
+                : 5 + (command[0] == "a")
+            ],
+            cwd=tmp_path,
+            env=env,
+            check=True,
+        )
+    with Gradebook(f"sqlite:///{tmp_path / 'gradebook.db'}") as book:
+        graded = {n.name: n for n in book.find_submission("labs", "ada").notebooks}
+        for path in labs().values():
+            assert graded[path.stem].score == graded[path.stem].max_score == read_lab(path).points
