@@ -129,7 +129,7 @@ def test_a_mistake_is_told_before_any_set_up(course, lessons, monkeypatch, capsy
     assert told in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("command", ["site", "labs"])
+@pytest.mark.parametrize("command", ["site"])
 def test_what_is_not_yet_built_says_so(course, capsys, command):
     assert course.main([command]) == 2
     assert f"{command}: not yet built" in capsys.readouterr().err

@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -20,16 +21,12 @@ def test_each_source_is_generated_and_graded_with_full_marks(tmp_path):
         for folder in ("source/labs", "submitted/ada/labs"):
             (tmp_path / folder).mkdir(parents=True, exist_ok=True)
             shutil.copy(path, tmp_path / folder)
-    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-    env = os.environ | {"PYTHONPATH": path}
-    for command in ("generate_assignment", "autograde"):
+    env = dict(os.environ)  # nbgrader calls alembic by its name
+    for name, first in {"PYTHONPATH": ROOT, "PATH": Path(sys.executable).parent}.items():
+        env[name] = os.pathsep.join(filter(None, [str(first), env.get(name)]))
+    for command in (["generate_assignment", "labs", "--create"], ["autograde", "labs", "--create"]):
         subprocess.run(
-            [sys.executable, "-m", "nbgrader", command, "labs", "--create"][
-                : 5 + (command[0] == "a")
-            ],
-            cwd=tmp_path,
-            env=env,
-            check=True,
+            [sys.executable, "-m", "nbgrader", *command], cwd=tmp_path, env=env, check=True
         )
     with Gradebook(f"sqlite:///{tmp_path / 'gradebook.db'}") as book:
         graded = {n.name: n for n in book.find_submission("labs", "ada").notebooks}
