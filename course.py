@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 """The course's front door: sets up, runs, tests and opens it. It needs only Python.
 
-    python3 course.py run  [--only 03 08] [--quick] [--device auto] [-p NAME=VALUE ...] [--out DIR]
+    python3 course.py run  [--only 03 08] [--quick] [--labs] [--device auto] [-p NAME=VALUE ...]
+                           [--out DIR]
     python3 course.py test [--quick]
     python3 course.py lab  [-- OPTIONS OF JUPYTERLAB]
+    python3 course.py labs start [02 ...] | check FILE | grade FOLDER --out marks.csv
 
 Every command first sees to `.venv` (made when absent, renewed when pyproject.toml or
 constraints.txt has changed) and goes on inside it. `--here` uses the interpreter at hand instead:
@@ -256,9 +258,9 @@ def enter_environment(build: str | None, argv: list[str]) -> None:
     os.execv(PYTHON, command)
 
 
-def call(command: list, env: dict | None) -> int:
+def call(command: list, env: dict | None, cwd: Path | None = ROOT) -> int:
     """Run and return the exit status. Ctrl-C reaches the child, too: it decides, we wait for it."""
-    process = subprocess.Popen([str(part) for part in command], cwd=ROOT, env=env)
+    process = subprocess.Popen([str(part) for part in command], cwd=cwd, env=env)
     interrupted = False
     while process.poll() is None:
         try:
@@ -405,6 +407,10 @@ def plan(args) -> list[tuple[Path, dict]]:
     """The lessons to run, each with its parameters' values. What is asked wrongly ends here."""
     given = parse_assignments(args.p) | ({"DEVICE": args.device} if args.device else {})
     lessons = find_lessons(args.notebooks, args.only)
+    if args.labs:
+        numbers = {lesson.name[:2] for lesson in lessons}
+        labs = sorted((args.notebooks / "labs").glob("*_lab.ipynb"))
+        lessons += [lab for lab in labs if not args.only or lab.name[:2] in numbers]
     if args.out == args.notebooks:
         raise Stop(f"--out {args.out} is where the lessons themselves are; choose another folder.")
     if args.out.exists() and not args.out.is_dir():
@@ -545,7 +551,8 @@ def test(args) -> int:
     if not args.quick:
         nbval = ["--nbval", "--nbval-current-env", "--nbval-cell-timeout", "300"]
         nbval += ["--nbval-sanitize-with", ROOT / "tests" / "nbval_sanitize.cfg"]
-        steps["notebooks"] = [*pytest, *nbval, *reversed(find_lessons(args.notebooks))]
+        labs = sorted((args.notebooks / "labs").glob("*_lab.ipynb"))
+        steps["notebooks"] = [*pytest, *nbval, *reversed(find_lessons(args.notebooks)), *labs]
     failed, rows, total = [], [], collections.Counter()
     with child_environment() as env:
         env.setdefault("OMP_NUM_THREADS", str(cores // workers))
@@ -611,7 +618,26 @@ def lab(args) -> int:
         print("You are root, whom JupyterLab serves only with --allow-root: it is added.")
         options = ["--allow-root", *options]
     with child_environment() as env:
-        return call([sys.executable, "-m", "jupyterlab", args.notebooks, *options], env)
+        return call([sys.executable, "-m", "jupyterlab", *where_to_open(args), *options], env)
+
+
+def where_to_open(args) -> list[str]:
+    """JupyterLab shows the lessons first, and the labs that were started are one folder away."""
+    if args.notebooks.parent != ROOT:
+        return [args.notebooks]
+    return [f"--ServerApp.root_dir={ROOT}", f"--LabApp.default_url=/lab/tree/{args.notebooks.name}"]
+
+
+def parse_labs(argv: list[str]) -> None:
+    sys.path.insert(0, str(ROOT))
+    from classroom.__main__ import parse
+
+    parse(argv)
+
+
+def labs(args) -> int:
+    with child_environment() as env:  # in the user's own folder, from which files are named
+        return call([sys.executable, "-m", "classroom", *args.passed_on], env, cwd=None)
 
 
 # ---- the command ---------------------------------------------------------------------------------
@@ -622,8 +648,9 @@ COMMANDS = {  # name: (function, None while not yet built; modules it needs; its
     "test": (test, TEST_MODULES, "run the tests and check the lessons' stored outputs"),
     "lab": (lab, ["jupyterlab", "ipykernel"], "open the lessons in JupyterLab; takes its options"),
     "site": (None, [], "build the course's web site"),
-    "labs": (None, [], "build the graded exercises"),
+    "labs": (labs, ["torch", "psutil", "tqdm"], "get a lab, check it, mark a class"),
 }
+PASS_ON = ("lab", "labs")  # commands that hand what is not ours to another program
 
 
 def parse(argv: list[str]) -> argparse.Namespace:
@@ -639,11 +666,11 @@ def parse(argv: list[str]) -> argparse.Namespace:
         )
     form = {"description": __doc__, "formatter_class": argparse.RawDescriptionHelpFormatter}
     parser = argparse.ArgumentParser(prog="course.py", parents=[common], **form)
-    parser.set_defaults(here=False, build=None, notebooks=ROOT / "notebooks")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, (action, _, text) in COMMANDS.items():
         text += "" if action else " (not yet built)"
-        command = commands.add_parser(name, parents=[common], help=text, allow_abbrev=name != "lab")
+        own = {"allow_abbrev": name not in PASS_ON, "add_help": name != "labs"}
+        command = commands.add_parser(name, parents=[common], help=text, **own)
         option = command.add_argument
         if name == "run":
             many = {"nargs": "+", "action": "extend"}
@@ -656,15 +683,18 @@ def parse(argv: list[str]) -> argparse.Namespace:
             option("-p", default=[], metavar="NAME=VALUE", help=text, **many)
             text = "where executed notebooks go (default: build/executed)"
             option("--out", type=Path, default=ROOT / "build/executed", metavar="DIR", help=text)
+            option("--labs", action="store_true", help="the labs' own solutions, too")
             text = "end a cell that runs longer (default: 1800; 0: never)"
             seconds = {"dest": "limit", "type": int, "default": 1800, "metavar": "SECONDS"}
             option("--cell-timeout", help=text, **seconds)
         elif name == "test":
             option("--quick", action="store_true", help="leave out slow tests and the lessons")
     ours = argv.index("--") if "--" in argv else len(argv)
-    args, unknown = parser.parse_known_args(argv[:ours])
+    # Not by set_defaults, which would let a command undo an option that stands before it.
+    args = argparse.Namespace(here=False, build=None, notebooks=ROOT / "notebooks")
+    args, unknown = parser.parse_known_args(argv[:ours], args)
     args.passed_on = [*unknown, *argv[ours + 1 :]]
-    if args.passed_on and args.command != "lab":
+    if args.passed_on and args.command not in PASS_ON:
         parser.error(f"unrecognized arguments: {' '.join(args.passed_on)}")
     args.notebooks = args.notebooks.resolve()
     if args.command == "run":
@@ -682,8 +712,11 @@ def main(argv: list[str]) -> int:
             raise Stop(f"course.py {args.command}: not yet built.")
         if args.build == "cuda" and not sys.platform.startswith("linux"):
             raise Stop("--cuda is for Linux: PyPI has no CUDA build of torch for this system.")
+        # A mistake is told before the minutes of a set-up.
         if action is run:
-            plan(args)  # a mistake is told before the minutes of a set-up
+            plan(args)
+        if action is labs:
+            parse_labs(args.passed_on)
         if not args.here:
             enter_environment(args.build, argv)
         missing = [name for name in modules if importlib.util.find_spec(name) is None]

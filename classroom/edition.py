@@ -8,7 +8,9 @@ from classroom.lab import MARK, ROOT, STUB, labs
 
 HOME = ROOT / "labs"  # ignored by git
 SOLUTION = re.compile(r"^([ \t]*)### BEGIN SOLUTION\n.*?^[ \t]*### END SOLUTION", re.M | re.S)
-HIDDEN = re.compile(r"^[ \t]*### BEGIN HIDDEN TESTS\n.*?^[ \t]*### END HIDDEN TESTS\n?", re.M | re.S)
+HIDDEN = re.compile(
+    r"^[ \t]*### BEGIN HIDDEN TESTS\n.*?^[ \t]*### END HIDDEN TESTS\n?", re.M | re.S
+)
 
 
 def student_edition(notebook: dict) -> dict:

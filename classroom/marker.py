@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 
 from classroom.lab import ROOT, Given, Lab, Submission
-from classroom.runner import RIGHT, STOPPED
+from classroom.runner import STOPPED
 
 SET_UP = 180  # seconds for our own set-up, which imports torch: never the student's fault
 PAUSE = 0.05  # seconds between two looks
@@ -32,7 +32,7 @@ class Limits:
 
     seconds: float = 60
     memory: float = 4  # GB, of the process and its children together
-    output: float = 1  # MB printed by the notebook up to now
+    output: float = 10  # MB printed by the notebook up to now; a figure counts as text, too
 
 
 @dataclass(frozen=True)
@@ -67,9 +67,7 @@ def mark(lab: Lab, submission: Submission, limits: Limits = Limits()) -> list[Ma
     marks = []
     for task in lab.tasks:
         event = found[task.name]
-        marks.append(
-            Mark(task.name, event["points"], task.points, event["status"], event["says"])
-        )
+        marks.append(Mark(task.name, event["points"], task.points, event["status"], event["says"]))
     return marks
 
 

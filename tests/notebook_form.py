@@ -11,7 +11,7 @@ from pathlib import Path
 import nbformat
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
-from classroom.lab import MARK, POINTS  # noqa: E402
+from classroom.lab import MARK, POINTS
 
 FOLDED = "hide-output"  # the tag of a cell that answers a prediction: its output opens on a click
 

@@ -129,7 +129,7 @@ def test_a_mistake_is_told_before_any_set_up(course, lessons, monkeypatch, capsy
     assert told in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("command", ["site", "labs"])
+@pytest.mark.parametrize("command", ["site"])
 def test_what_is_not_yet_built_says_so(course, capsys, command):
     assert course.main([command]) == 2
     assert f"{command}: not yet built" in capsys.readouterr().err
@@ -149,6 +149,42 @@ def test_only_lab_takes_options_that_are_not_ours(course, capsys, command, argum
     with pytest.raises(SystemExit) as stop:
         course.main([command, *arguments])
     assert stop.value.code == 2 and "unrecognized arguments: --" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["run", "lab", "labs"])
+def test_an_option_that_stands_before_the_command_counts(course, command):
+    args = course.parse(["--here", "--cpu", command])
+    assert args.here and args.build == "cpu"
+
+
+def test_a_mistake_about_labs_is_told_before_a_set_up(course, monkeypatch, capsys):
+    monkeypatch.setattr(course, "enter_environment", lambda *_: pytest.fail("set up"))
+    with pytest.raises(SystemExit) as stop:
+        course.main(["labs", "check", "nowhere.ipynb"])
+    assert stop.value.code == 2 and "no file nowhere.ipynb" in capsys.readouterr().err
+
+
+def test_labs_run_in_the_users_own_folder(course, monkeypatch, tmp_path):
+    calls = []
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(course, "call", lambda command, env, cwd: calls.append((command, cwd)) or 0)
+    assert course.main(["labs", "--here", "grade", ".", "--jobs", "2"]) == 0
+    command = [sys.executable, "-m", "classroom", "grade", ".", "--jobs", "2"]
+    assert calls == [(command, None)]
+
+
+def test_run_takes_the_labs_of_its_lessons_when_asked(course, lessons):
+    (lessons / "labs").mkdir()
+    for name in ("01_words_lab", "12_scores_lab", "zoo_lab"):
+        write_lesson(lessons / "labs", name)
+
+    def planned(*arguments):
+        args = course.parse(["run", "--notebooks", str(lessons), *arguments])
+        return [lesson.stem for lesson, _ in course.plan(args)]
+
+    assert planned() == ["01_words", "12_scores"]
+    assert planned("--labs")[2:] == ["01_words_lab", "12_scores_lab", "zoo_lab"]
+    assert planned("--labs", "--only", "12") == ["12_scores", "12_scores_lab"]
 
 
 @pytest.mark.parametrize(

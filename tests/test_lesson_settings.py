@@ -148,6 +148,7 @@ def test_a_wrong_setting_is_refused_with_its_name_by_the_cell_that_checks(
         exec(cell.source, names)
     unknown = values.keys() - names.keys()
     assert not unknown, f"lesson {name} has no parameter {unknown}"
+    names.update(values)
     with pytest.raises(ValueError) as caught:
-        exec(cells[place + 1].source, names | values)
+        exec(cells[place + 1].source, names)
     assert all(setting in str(caught.value) for setting in values), caught.value

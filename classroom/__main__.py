@@ -1,0 +1,128 @@
+"""Labs: get one, check it, mark a class.
+
+    course.py labs start [02 ...]                  your copies, in labs/ (all when none is named)
+    course.py labs check labs/02_masking_lab.ipynb
+    course.py labs grade FOLDER --out marks.csv [--jobs 4]
+
+Exit status: 0 when the work was done, whatever the marks; 1 when something could not be done; 2 for
+a request that cannot be met; 130 after Ctrl-C.
+"""
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+
+def parse(argv: list[str]) -> argparse.Namespace:
+    """Needs nothing but Python, so that a mistake is told before an environment is set up."""
+    form = {"description": __doc__, "formatter_class": argparse.RawDescriptionHelpFormatter}
+    parser = argparse.ArgumentParser(prog="course.py labs", **form)
+    commands = parser.add_subparsers(dest="command", metavar="start|check|grade", required=True)
+    start = commands.add_parser("start", help="make your copy of a lab")
+    start.add_argument("labs", nargs="*", metavar="NN", help="2, 02, zoo; none: all of them")
+    check = commands.add_parser("check", help="mark one notebook on the spot")
+    check.add_argument("file", type=Path, metavar="FILE")
+    grade = commands.add_parser("grade", help="mark everything in a folder")
+    grade.add_argument("folder", type=Path, metavar="FOLDER")
+    text = "the table of marks; reports go beside it, into MARKS_reports/"
+    grade.add_argument(
+        "--out", type=Path, default=Path("marks.csv"), metavar="MARKS.csv", help=text
+    )
+    text = "notebooks marked at once (default: half the cores)"
+    grade.add_argument("--jobs", type=int, default=max(1, (os.cpu_count() or 2) // 2), help=text)
+    grade.add_argument("--again", action="store_true", help="mark also what has not changed")
+    for command in (check, grade):
+        limits = {"seconds": (60, "s"), "memory": (4, "GB"), "output": (10, "MB")}
+        for name, (value, unit) in limits.items():
+            text = f"limit of a task in {unit} (default: {value})"
+            command.add_argument(f"--{name}", type=float, default=value, metavar=unit, help=text)
+    args = parser.parse_args(argv)
+    if args.command == "check" and not args.file.is_file():
+        parser.error(f"there is no file {args.file}")
+    if args.command == "grade" and not args.folder.is_dir():
+        parser.error(f"{args.folder} is not a folder of submissions")
+    if args.command == "grade" and args.jobs < 1:
+        parser.error(f"--jobs {args.jobs}: at least one notebook has to be marked at a time")
+    for name in ("seconds", "memory", "output"):
+        if not getattr(args, name, 1) > 0:
+            parser.error(f"--{name} {getattr(args, name)}: a limit is above zero")
+    if args.command == "start":
+        args.labs = [key.zfill(2) if key.isdecimal() else key.split("_")[0] for key in args.labs]
+        from classroom.lab import labs
+
+        for key in set(args.labs) - labs().keys():
+            parser.error(f"there is no lab {key}; the labs: {', '.join(labs())}")
+    return args
+
+
+def start(args) -> int:
+    from classroom.edition import start as write_edition
+    from classroom.lab import ROOT, labs
+
+    for key in args.labs or labs():
+        path, new = write_edition(key)
+        print(f"{path.relative_to(ROOT)}{'' if new else ' (there already, and not yet begun)'}")
+    print("Open them with: python course.py lab")
+    return 0
+
+
+def check(args) -> int:
+    from classroom.lab import NotALab, labs, read_lab, read_submission
+    from classroom.marker import CouldNotRun, Limits, mark
+
+    try:
+        submission = read_submission(args.file)
+        lab = read_lab(labs()[submission.key])
+        marks = mark(lab, submission, Limits(args.seconds, args.memory, args.output))
+    except (NotALab, CouldNotRun) as error:
+        print(error, file=sys.stderr)
+        return 1
+    print(f"{lab.path.stem}: {sum(one.points for one in marks)} of {lab.points} points")
+    for one in marks:
+        print(f"  {one.task:<8}{one.points} of {one.possible}  {one.status}")
+    first = next((one for one in marks if one.points < one.possible), None)
+    if first:
+        print(f"Look first at task {first.task}: {first.says}")
+    return 0
+
+
+def grade(args) -> int:
+    from collections import Counter
+
+    from tqdm import tqdm
+
+    from classroom.grade import NotOurTable
+    from classroom.grade import grade as mark_folder
+    from classroom.marker import Limits
+
+    def bar(futures, count):
+        return tqdm(futures, total=count, unit="notebook", disable=None)
+
+    limits = Limits(args.seconds, args.memory, args.output)
+    how = {"jobs": args.jobs, "limits": limits, "again": args.again, "bar": bar}
+    try:
+        rows = mark_folder(args.folder, args.out, **how)
+    except NotOurTable as error:
+        print(error, file=sys.stderr)
+        return 2
+    for status, count in sorted(Counter(row["status"] for row in rows).items()):
+        print(f"{count:>5}  {status}")
+    print(f"{args.out} has {len(rows)} rows; reports: {args.out.stem}_reports/")
+    return 0
+
+
+def main(argv: list[str]) -> int:
+    args = parse(argv)
+    try:
+        return {"start": start, "check": check, "grade": grade}[args.command](args)
+    except OSError as error:
+        print(f"{error}. Check the disk's space and its permissions.", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("\nInterrupted. What was marked before stands in the table.", file=sys.stderr)
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,252 @@
+"""Marking: one notebook, a class, and whatever else lies in the folder."""
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+
+from classroom import grade, marker
+from classroom.__main__ import main
+from classroom.edition import student_edition
+from classroom.lab import MARK, ROOT, labs, read_lab, read_submission
+from classroom.marker import Limits, mark
+
+SOURCE = json.loads(labs()["02"].read_text("utf-8"))
+LIMITS = ["--seconds", "15", "--memory", "2.5"]
+HEAD = "# TASK 02.1: a coin for each position\n"
+# What an answer to the first task does, and what the row says of it.
+ACCIDENTS = {
+    "endless": ("while True:\n    pass", "15 seconds"),
+    "swallows": (
+        "while True:\n    try:\n        while True:\n            pass\n"
+        "    except BaseException:\n        continue",
+        "15 seconds",
+    ),
+    "flood": ("while True:\n    print('x' * 10_000)", "printing 10 MB"),
+    "hog": ("held = []\nwhile True:\n    held.append(bytearray(20_000_000))", "GB of memory"),
+    "exits": ("import os\nos._exit(3)", "exit status 3"),
+    "crashes": ("import ctypes\nctypes.string_at(0)", "ended by itself"),
+    "leaves": ("import sys\nsys.exit()", "SystemExit"),
+    "asks": ("name = input()", "EOFError"),
+    "broken": ("def choose(:", "SyntaxError"),
+}
+
+
+def notebook(*, instead=None, drop=(), source=SOURCE):
+    """The solved lab, with other code in cells whose mark is named, and without some cells."""
+    copy = json.loads(json.dumps(source))
+    cells = []
+    for cell in copy["cells"]:
+        mark = MARK.search("".join(cell["source"])) if cell["cell_type"] == "code" else None
+        name = f"{mark[1]} {mark[2]}.{mark[3]}" if mark else ""
+        if name and name in drop or (name.split(" ")[0] in drop):
+            continue
+        cell["source"] = (instead or {}).get(name, "".join(cell["source"]))
+        cells.append(cell)
+    return copy | {"cells": cells}
+
+
+def save(path, content):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(content), "utf-8")
+    return path
+
+
+def table(path):
+    with open(path, encoding="utf-8-sig", newline="") as file:
+        return {row["file"]: row for row in csv.DictReader(file)}
+
+
+@pytest.fixture(scope="module")
+def classroom(tmp_path_factory):
+    """A folder with three honest submissions beside everything that may go wrong, and its marks."""
+    folder = tmp_path_factory.mktemp("class")
+    work = folder / "work"
+    unanswered = student_edition(SOURCE)
+    wrong = HEAD + "def choose(eligible, rate, generator):\n    return eligible"
+    save(work / "anna" / "02_masking_lab.ipynb", notebook())
+    save(work / "boris" / "02_masking_lab.ipynb", notebook(instead={"TASK 02.1": wrong}))
+    save(work / "chen.ipynb", unanswered)
+    for name, (code, _) in ACCIDENTS.items():
+        save(work / name / "lab.ipynb", notebook(instead={"TASK 02.1": HEAD + code}))
+    save(work / "no_tests.ipynb", notebook(drop=["CHECK"]))
+    tampered = {"CHECK 02.1": "# CHECK 02.1 (99 points)\npass", "TASK 02.1": wrong}
+    save(work / "tampered.ipynb", notebook(instead=tampered))
+    twice = notebook()
+    twice["cells"] = [cell for cell in twice["cells"] for _ in range(2)]
+    save(work / "twice.ipynb", twice)
+    bare = {"cells": [{k: c[k] for k in ("cell_type", "source")} for c in notebook()["cells"]]}
+    save(work / "stripped.ipynb", bare)
+    save(work / "renamed" / "my homework (final).ipynb", notebook())
+    save(work / "partly.ipynb", notebook(drop=["TASK 02.2"]))
+    (work / "empty.ipynb").write_bytes(b"")
+    (work / "letter.docx").write_bytes(b"PK\x03\x04")
+    (work / "nothing").mkdir()
+    (work / "nothing" / "notes.txt").write_text("later")
+    (work / ".DS_Store").write_bytes(b"\0")
+    save(work / "=cmd.ipynb", notebook())
+    out = folder / "marks.csv"
+    assert main(["grade", str(work), "--out", str(out), "--jobs", "2", *LIMITS]) == 0
+    return work, out
+
+
+@pytest.mark.slow
+def test_honest_work_gets_its_marks_beside_all_else(classroom):
+    rows = table(classroom[1])
+    anna, boris = rows["anna/02_masking_lab.ipynb"], rows["boris/02_masking_lab.ipynb"]
+    assert (anna["status"], anna["points"], anna["possible"]) == ("complete", "12", "12")
+    assert (boris["status"], boris["points"]) == ("marked", "10")
+    assert boris["02.1"] == "0" and boris["02.1 says"].startswith("wrong: ")
+    assert (rows["chen.ipynb"]["status"], rows["chen.ipynb"]["points"]) == ("marked", "0")
+    assert rows["chen.ipynb"]["02.5 says"].startswith("unanswered")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ACCIDENTS)
+def test_an_accident_costs_only_its_own_task(classroom, name):
+    row = table(classroom[1])[f"{name}/lab.ipynb"]
+    assert row["status"] == "not all could be run"
+    assert ACCIDENTS[name][1] in row["02.1 says"] and row["02.1"] == "0"
+    assert row["points"] == "10", "the other tasks are marked"
+
+
+@pytest.mark.slow
+def test_marks_do_not_rest_on_what_a_student_may_change(classroom):
+    rows = table(classroom[1])
+    for file in ("no_tests", "twice", "stripped", "renamed/my homework (final)", "=cmd"):
+        row = rows["'=cmd.ipynb" if file == "=cmd" else f"{file}.ipynb"]
+        assert (row["status"], row["points"], row["lab"]) == ("complete", "12", "02_masking_lab")
+    assert rows["tampered.ipynb"]["points"] == "10"
+    partly = rows["partly.ipynb"]
+    assert partly["points"] == "9" and partly["02.2 says"].startswith("missing")
+
+
+@pytest.mark.slow
+def test_everything_in_the_folder_has_one_row(classroom):
+    work, out = classroom
+    rows = table(out)
+    assert len(rows) == len([entry for entry in work.iterdir() if entry.name != ".DS_Store"])
+    for file, words in {
+        "empty.ipynb": "is empty",
+        "letter.docx": "is not a notebook",
+        "nothing": "no notebook in this folder",
+    }.items():
+        assert rows[file]["status"] == "not read" and words in rows[file]["says"]
+
+
+@pytest.mark.slow
+def test_each_student_gets_a_report(classroom):
+    text = (classroom[1].parent / "marks_reports" / "boris.txt").read_text("utf-8")
+    assert "10 of 12 points" in text and "02.1  0  wrong: " in text and "02.2  3  right" in text
+
+
+@pytest.mark.slow
+def test_marks_are_kept_until_the_work_changes(classroom, monkeypatch):
+    work, out = classroom
+    before = table(out)
+    marked = []
+    real = grade.mark
+
+    def count(lab, submission, limits):
+        marked.append(submission)
+        return real(lab, submission, limits)
+
+    monkeypatch.setattr(grade, "mark", count)
+    touched = notebook()
+    touched["cells"][0]["source"] = "# Another title, and outputs do not count"
+    save(work / "anna" / "02_masking_lab.ipynb", touched)
+    assert main(["grade", str(work), "--out", str(out), *LIMITS]) == 0
+    assert not marked and table(out) == before
+    save(work / "boris" / "02_masking_lab.ipynb", notebook())
+    assert main(["grade", str(work), "--out", str(out), *LIMITS]) == 0
+    assert len(marked) == 1 and table(out)["boris/02_masking_lab.ipynb"]["points"] == "12"
+
+
+def test_a_table_that_is_not_ours_is_left_alone(tmp_path, capsys):
+    (tmp_path / "class").mkdir()
+    budget = tmp_path / "budget.csv"
+    budget.write_text("month,money\nmay,3\n")
+    assert main(["grade", str(tmp_path / "class"), "--out", str(budget)]) == 2
+    assert "is no table of marks" in capsys.readouterr().err
+    assert budget.read_text() == "month,money\nmay,3\n"
+
+
+def test_text_that_a_spreadsheet_would_run_is_kept_as_text():
+    for text in ("=1+1", "+1", "-x", "@x", "'quoted", "plain"):
+        assert grade.from_cell(grade.as_cell(text)) == text
+    assert grade.as_cell("=1+1") == "'=1+1"
+
+
+@pytest.mark.parametrize(
+    "arguments, words",
+    [
+        (["check", "nowhere.ipynb"], "no file nowhere.ipynb"),
+        (["grade", "nowhere"], "nowhere is not a folder"),
+        (["grade", ".", "--jobs", "0"], "--jobs 0"),
+        (["grade", ".", "--seconds", "-1"], "--seconds -1"),
+        (["grade", ".", "--memory", "nan"], "--memory nan"),
+        (["start", "99"], "there is no lab 99"),
+        ([], "required"),
+    ],
+)
+def test_a_request_that_cannot_be_met_is_told(arguments, words, capsys):
+    with pytest.raises(SystemExit) as stop:
+        main(arguments)
+    assert stop.value.code == 2 and words in capsys.readouterr().err
+
+
+def test_check_tells_what_to_look_at_first(tmp_path, capsys):
+    path = save(tmp_path / "x.ipynb", notebook(drop=["TASK 02.2", "TASK 02.3"]))
+    assert main(["check", str(path)]) == 0
+    told = capsys.readouterr().out
+    assert "02_masking_lab: 6 of 12 points" in told
+    assert "Look first at task 02.2: no cell has the mark # TASK 02.2" in told
+
+
+def test_a_helper_outside_of_the_tasks_cell_is_named(tmp_path):
+    code = HEAD + "def choose(eligible, rate, generator):\n    return helper(eligible)"
+    content = notebook(instead={"TASK 02.1": code})
+    content["cells"].insert(
+        3, {"cell_type": "code", "source": "def helper(x):\n    return x", "metadata": {}}
+    )
+    submission = read_submission(save(tmp_path / "x.ipynb", content))
+    first = mark(read_lab(labs()["02"]), submission)[0]
+    assert first.status == "error" and "move it into the task's own cell" in first.says
+    assert "in line 3 of <task 02.1>" in first.says
+
+
+def test_notebook_commands_do_no_harm(tmp_path):
+    (cell,) = [c for c in SOURCE["cells"] if "# TASK 02.1" in "".join(c["source"])]
+    code = "".join(cell["source"]) + "\n%matplotlib inline\n!ls\nchoose?\ndisplay(choose)\n"
+    submission = read_submission(save(tmp_path / "x.ipynb", notebook(instead={"TASK 02.1": code})))
+    assert mark(read_lab(labs()["02"]), submission)[0].status == "right"
+
+
+def test_a_set_up_that_fails_is_not_the_students_fault(monkeypatch):
+    lab = read_lab(labs()["02"])
+    lab.parts[0] = type(lab.parts[0])("import a_package_that_nobody_has")
+    with pytest.raises(marker.CouldNotRun, match="a_package_that_nobody_has"):
+        mark(lab, read_submission(lab.path), Limits())
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Ctrl-C is sent as a signal")
+def test_ctrl_c_keeps_what_was_marked_and_leaves_no_process(tmp_path):
+    work, out = tmp_path / "work", tmp_path / "marks.csv"
+    save(work / "a.ipynb", notebook(drop=["TASK"]) | {"cells": []})  # has no mark: told at once
+    endless = f"{HEAD}while True:\n    pass"
+    save(work / "b.ipynb", notebook(instead={"TASK 02.1": endless}))
+    command = [sys.executable, "-m", "classroom", "grade", str(work), "--out", str(out)]
+    process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
+    while not out.exists() or not psutil.Process(process.pid).children():
+        time.sleep(0.1)
+    started = psutil.Process(process.pid).children(recursive=True)
+    process.send_signal(signal.SIGINT)
+    assert "What was marked before stands" in process.communicate(timeout=60)[1]
+    assert process.returncode == 130 and list(table(out)) == ["a.ipynb"]
+    assert started and not any(child.is_running() for child in started)

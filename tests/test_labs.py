@@ -1,0 +1,223 @@
+"""The labs' form, the students' editions made from them, and our checks against seeded answers."""
+
+import ast
+import json
+import re
+
+import lab_answers
+import nbformat
+import pytest
+from notebook_form import normalised, read, text
+
+from classroom.edition import HIDDEN, SOLUTION, start, student_edition
+from classroom.lab import MARK, ROOT, STUB, NotALab, labs, read_lab, read_submission
+from classroom.runner import UNANSWERED, execute, fresh_names, mark_task
+
+KEYS = list(labs())
+LESSONS = sorted(path.name[:2] for path in (ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb"))
+
+
+@pytest.fixture(params=KEYS)
+def key(request):
+    return request.param
+
+
+def edition(key):
+    return student_edition(json.loads(labs()[key].read_text("utf-8")))
+
+
+def lines_of(source):
+    return {re.sub(r"\s+", "", line) for line in source.splitlines()}
+
+
+# ---- the sources ---------------------------------------------------------------------------------
+
+
+def test_every_lesson_but_the_first_has_its_lab_and_there_is_a_zoo():
+    assert KEYS == [*LESSONS[1:], "zoo"]
+    for number in LESSONS[1:]:
+        (lesson,) = (ROOT / "notebooks").glob(f"{number}_*.ipynb")
+        assert labs()[number].name == f"{lesson.stem}_lab.ipynb"
+
+
+def test_a_lab_is_executed_and_in_its_stored_form(key):
+    path = labs()[key]
+    assert path.read_text("utf-8") == text(normalised(read(path))), (
+        f"run: python tests/notebook_form.py {path}"
+    )
+    cells = [cell for cell in read(path).cells if cell.cell_type == "code"]
+    assert [cell.execution_count for cell in cells] == list(range(1, len(cells) + 1))
+    outputs = [output for cell in cells for output in cell.outputs]
+    assert not any(o.output_type == "error" or o.get("name") == "stderr" for o in outputs)
+    drawn = [o for o in outputs if "image/png" in o.get("data", {})]
+    assert drawn, "the last task's result is drawn"
+    assert all(len(output.metadata["image/png"]["alt"]) > 30 for output in drawn)
+
+
+def test_tasks_are_numbered_asked_in_words_hinted_and_checked(key):
+    lab = read_lab(labs()[key])
+    count = len(lab.tasks)
+    assert 3 <= count <= 5 or (key == "zoo" and count >= 12)
+    assert [task.name for task in lab.tasks] == [f"{key}.{n + 1}" for n in range(count)]
+    asked = [cell.source for cell in read(lab.path).cells if cell.cell_type == "markdown"]
+    for number, task in enumerate(lab.tasks, start=1):
+        (words,) = [cell for cell in asked if re.match(rf"## (Task|Exhibit) {number}:", cell)]
+        assert f"({task.points} point" in words and "<summary>Hint</summary>" in words
+        assert task.checks and SOLUTION.search(task.solution)
+        assert any(HIDDEN.search(check.code) for check in task.checks), "a hidden test, too"
+        for check in task.checks:
+            asserts = [n for n in ast.walk(ast.parse(check.code)) if isinstance(n, ast.Assert)]
+            assert all(node.msg for node in asserts), f"{task.name}: a check without a sentence"
+
+
+def test_a_lab_opens_with_its_time_points_and_needs(key):
+    lab = read_lab(labs()[key])
+    first, second = read(lab.path).cells[:2]
+    assert re.match(r"# (Lab \d\d · |The bug zoo)", first.source)
+    assert "**Time:**" in first.source and "**Needs:**" in first.source
+    assert f"**Points:** {lab.points}" in first.source
+    assert "course.py labs check" in second.source
+
+
+def test_lab_cells_can_be_read_at_a_glance(key):
+    for cell in read(labs()[key]).cells:
+        if cell.cell_type == "code":
+            assert all(len(line) <= 100 for line in cell.source.splitlines()), cell.source
+        else:
+            assert "!" not in re.sub(r"`[^`]*`", "", cell.source), cell.source
+            assert not re.search(r"\b(simply|obviously|let's)\b", cell.source, re.I), cell.source
+
+
+# ---- the student's edition -----------------------------------------------------------------------
+
+
+def test_the_edition_leaks_no_line_of_a_solution_or_a_hidden_test(key):
+    source = read(labs()[key])
+    secret, public = set(), set()
+    for cell in source.cells:
+        for found in [*SOLUTION.finditer(cell.source), *HIDDEN.finditer(cell.source)]:
+            secret |= lines_of(found[0])
+        public |= lines_of(HIDDEN.sub("", SOLUTION.sub("", cell.source)))
+    leaked = {line for line in secret - public if len(line) > 12}
+    assert leaked, "the source has solutions"
+    shown = set().union(*(lines_of("".join(cell["source"])) for cell in edition(key)["cells"]))
+    assert not leaked & shown
+    assert "### " not in "".join(
+        "".join(cell["source"]) for cell in edition(key)["cells"] if cell["cell_type"] == "code"
+    )
+
+
+def test_the_edition_has_no_outputs_and_is_a_notebook(key):
+    nbformat.validate(nbformat.from_dict(edition(key)))
+    cells = [cell for cell in edition(key)["cells"] if cell["cell_type"] == "code"]
+    assert not any(cell["outputs"] or cell["execution_count"] for cell in cells)
+
+
+def test_the_edition_runs_to_its_first_task_and_says_that_it_waits(key):
+    names = fresh_names()
+    with pytest.raises(NotImplementedError, match=re.escape(STUB.format(f"{key}.1"))):
+        for cell in edition(key)["cells"]:
+            if cell["cell_type"] == "code":
+                execute("".join(cell["source"]), "cell", names)
+
+
+def test_every_task_of_the_edition_counts_as_unanswered(key, tmp_path):
+    lab, (path, _) = read_lab(labs()[key]), start(key, tmp_path)
+    answers, names = read_submission(path).answers, fresh_names()
+    for part in lab_answers.as_json(lab):
+        if "given" in part:
+            execute(part["given"], "given", names)
+        else:
+            assert mark_task(part, answers[part["name"]], dict(names))[0] == UNANSWERED
+            execute(part["solution"], "solution", names)
+
+
+def test_work_that_was_begun_is_never_overwritten(tmp_path):
+    first, new = start("02", tmp_path)
+    assert new and start("02", tmp_path) == (first, False)
+    first.write_text(first.read_text("utf-8").replace("waits", "WAITS"), "utf-8")
+    begun = first.read_bytes()
+    second, new = start("02", tmp_path)
+    assert new and second.name == "02_masking_lab_2.ipynb" and first.read_bytes() == begun
+    assert start("02", tmp_path) == (second, False)
+
+
+# ---- reading what students hand in ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "content, words",
+    [
+        (b"", "is empty"),
+        (b"PK\x03\x04 a zip", "is not a notebook"),
+        (b"\xff\xfe\x00", "is not a notebook"),
+        (b"[1, 2]", "is not a notebook"),
+        (b'{"cells": 3}', "is not a notebook"),
+        (b'{"cells": ' + b"[" * 100_000, "is not a notebook"),
+        (b'{"cells": []}', "has no mark of a lab"),
+    ],
+)
+def test_what_is_no_notebook_is_told_in_a_sentence(tmp_path, content, words):
+    path = tmp_path / "odd.ipynb"
+    path.write_bytes(content)
+    with pytest.raises(NotALab, match=f"odd.ipynb {words}"):
+        read_submission(path)
+
+
+def test_a_duplicated_cell_counts_once_it_was_begun(tmp_path):
+    cells = [
+        {"cell_type": "code", "source": f"# TASK 02.1: coins\n{code}"}
+        for code in ("x = 1", f'raise NotImplementedError("{STUB.format("02.1")}")', "x = 2")
+    ]
+    path = tmp_path / "twice.ipynb"
+    path.write_text(json.dumps({"cells": cells}))
+    answers = read_submission(path).answers["02.1"]
+    assert [answer.splitlines()[1] for answer in answers] == ["x = 1", "x = 2"]
+
+
+@pytest.mark.parametrize("line", ["# TASK 02.1: x", "#task 02.1", "  #  Task 02.1 : my answer"])
+def test_a_mark_survives_how_it_is_typed(line):
+    assert MARK.search(f"import torch\n{line}\nx = 1").group(2, 3) == ("02", "1")
+
+
+# ---- the checks, checked -------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def said():
+    """What the checks say of each seeded answer, by lab; each lab is tried once."""
+    found = {}
+
+    def of(key):
+        if key not in found:
+            found[key] = lab_answers.try_all(read_lab(labs()[key]), lab_answers.answers_of(key))
+        return found[key]
+
+    return of
+
+
+def test_every_task_has_four_wrong_answers_and_two_right_ones(key):
+    answers = lab_answers.answers_of(key)
+    for task in read_lab(labs()[key]).tasks:
+        right = [answer.right for answer in answers if answer.task == task.name]
+        assert right.count(True) >= 2 and right.count(False) >= 4, task.name
+    wrong = [answer for answer in answers if not answer.right]
+    assert all(len(answer.words) >= 8 for answer in wrong), "words that name the mistake"
+    assert len({answer.code for answer in answers}) == len(answers)
+
+
+@pytest.mark.slow
+def test_right_answers_pass_and_wrong_ones_fail_with_words_that_name_the_mistake(key, said):
+    trouble = [
+        f"{answer.task} ({answer.what}): {told}"
+        for answer, result in said(key).items()
+        if (told := lab_answers.fails(answer, result))
+    ]
+    assert not trouble, "\n".join(trouble)
+
+
+@pytest.mark.slow
+def test_the_table_of_answers_is_that_of_a_run(key, said):
+    shown = lab_answers.DOCUMENT.read_text("utf-8")
+    for row in lab_answers.rows(read_lab(labs()[key]), said(key)):
+        assert row in shown, "run: python tests/lab_answers.py --write"
