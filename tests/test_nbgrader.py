@@ -1,4 +1,4 @@
-"""A school that runs nbgrader can use the labs' sources as they are: full marks for our solutions."""
+"""A school that runs nbgrader can use the sources as they are: full marks for our solutions."""
 
 import os
 import shutil
