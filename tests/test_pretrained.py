@@ -510,6 +510,13 @@ def test_other_files_of_the_folder_stay_and_stale_weights_do_not(ours, folder):
     assert_same_logits(ours, folder)
 
 
+def test_a_log_that_is_open_in_the_folder_keeps_its_later_lines(ours, folder):
+    with open(folder / "log.txt", "w") as log:
+        save_pretrained(ours, wordpiece(), folder)
+        log.write("saved\n")
+    assert (folder / "log.txt").read_text() == "saved\n"
+
+
 def test_a_note_whose_name_only_resembles_a_checkpoints_file_stays(ours, folder):
     (folder / "tokenizer_notes.json").write_text("{}")
     save_pretrained(ours, wordpiece(), folder)
