@@ -1,9 +1,12 @@
-"""Boxes and arrows: where a lesson stands in the whole, and how the parts of a model are joined."""
+"""Boxes, arrows and paths: where a lesson stands in the whole, how the parts of a model are joined,
+and what forward and backward meet on their way through a text.
+"""
 
 import matplotlib.pyplot as plt
+import numpy as np
 
 from mlm_lib.checks import choice
-from mlm_lib.plots import CHANCE, OURS, axes, show, tell
+from mlm_lib.plots import ALERT, CHANCE, OFFSET, OURS, axes, show, tell
 
 # The way from a text to a loss: name, what a box says, and where its middle is, (x, y).
 PARTS = {
@@ -99,6 +102,43 @@ def masked_language_model():
     told = "; ".join(f"{question} gives {answer}" for question, answer in flat.items())
     way = "input_ids, embedder, perhaps a contextualizer, the asked vectors, head"
     show(tell(ax, f"A masked language model: {way}. {told}."))
+
+
+def trellis(words, states, turns, alpha, beta):
+    """α and β of forward–backward at the places where sentences meet, a row for each hidden state.
+
+    Args:
+        words: the T words of a document.
+        states: names of the Z states.
+        turns: the places, from 0 to T, where a sentence can begin or end.
+        alpha, beta: (Z, turns), for each state what the text before and after a place says of it.
+    """
+    alpha, beta = np.asarray(alpha, float), np.asarray(beta, float)
+    ax = axes(width=9.0, height=1.2 + 0.9 * len(states))
+    for place, word in enumerate(words):
+        corner = place + 0.06, len(states) - 0.42
+        ax.add_patch(plt.Rectangle(corner, 0.88, 0.42, color="#EDEDED", linewidth=0))
+        middle = {"ha": "center", "va": "center", "fontsize": 10}
+        ax.text(place + 0.5, len(states) - 0.21, word, **middle)
+    shares = alpha[:, -1] * beta[:, -1] / (alpha[:, -1] @ beta[:, -1])
+    for row, state in enumerate(states):
+        height = len(states) - 1 - row
+        ax.plot(turns, [height] * len(turns), "o-", color=CHANCE, markersize=9)
+        ax.text(-0.5, height, state, ha="right", va="center")
+        for turn, before, behind in zip(turns, alpha[row], beta[row]):
+            look = {"ha": "center", "fontsize": 10, **OFFSET}
+            ax.annotate(f"α {before:.3f}", (turn, height), xytext=(0, 9), color=OURS, **look)
+            ax.annotate(f"β {behind:.3f}", (turn, height), xytext=(0, -19), color=ALERT, **look)
+        ax.text(len(words) + 0.8, height, f"{shares[row]:.2f}", va="center", fontsize=12)
+    ax.text(len(words) + 0.8, len(states) - 0.21, "share of α·β", va="center", fontsize=10)
+    ax.set(xlim=(-1.2, len(words) + 2.2), ylim=(-0.5, len(states) + 0.1))
+    ax.axis("off")
+    for state, before, behind in zip(states, alpha, beta):
+        table = zip(turns, before, behind)
+        places = ", ".join(f"at {turn} α {a:.2g} β {b:.2g}" for turn, a, b in table)
+        tell(ax, f"State {state} along {' '.join(words)}: {places}.")
+    found = ", ".join(f"{state} {share:.2g}" for state, share in zip(states, shares))
+    return tell(ax, f"Shares of α·β: {found}.")
 
 
 def blank(width, height):

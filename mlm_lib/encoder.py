@@ -32,6 +32,7 @@ def gelu_tanh(x):
 
 
 ACTIVATIONS = {"gelu": F.gelu, "gelu_tanh": gelu_tanh, "relu": F.relu, "silu": F.silu}
+MOST_LAYERS = 1000  # as many as DeepNet has (Wang et al. 2022); 10⁹ would fill the memory first
 
 
 @dataclass
@@ -41,7 +42,7 @@ class EncoderConfig:
     Args:
         vocab_size: V, the number of tokens.
         hidden_size: H, the width of every hidden state.
-        num_layers: the number of blocks.
+        num_layers: the number of blocks, at most 1,000.
         num_heads: A, attention heads per block; must divide `hidden_size`.
         intermediate_size: the width inside the feed-forward part, usually 4H.
         max_length: the largest T; there are as many position embeddings.
@@ -75,6 +76,7 @@ class EncoderConfig:
     def __post_init__(self):
         for name in [size.name for size in fields(self) if size.type is int]:
             setattr(self, name, whole_number(name, getattr(self, name), most=2**31 - 1))
+        whole_number("num_layers", self.num_layers, most=MOST_LAYERS)
         if self.hidden_size % self.num_heads:
             raise ValueError(
                 f"hidden_size={self.hidden_size} cannot be divided among num_heads={self.num_heads}"

@@ -274,41 +274,6 @@ def _reference_line(ax, value, name, *, vertical):
         ax.annotate(name, (0.99, value), xytext=(0, 4), **look)
 
 
-def trellis(words, states, turns, alpha, beta):
-    """α and β of forward–backward at the places where sentences meet, a row for each hidden state.
-
-    Args:
-        words: the T words of a document.
-        states: names of the Z states.
-        turns: the places, from 0 to T, where a sentence can begin or end.
-        alpha, beta: (Z, turns), for each state what the text before and after a place says of it.
-    """
-    alpha, beta = np.asarray(alpha, float), np.asarray(beta, float)
-    ax = axes(width=9.0, height=1.2 + 0.9 * len(states))
-    for place, word in enumerate(words):
-        _square(ax, place + 0.06, len(states) - 0.42, 0.88, 0.42, "#EDEDED")
-        middle = {"ha": "center", "va": "center", "fontsize": 10}
-        ax.text(place + 0.5, len(states) - 0.21, word, **middle)
-    shares = alpha[:, -1] * beta[:, -1] / (alpha[:, -1] @ beta[:, -1])
-    for row, state in enumerate(states):
-        height = len(states) - 1 - row
-        ax.plot(turns, [height] * len(turns), "o-", color=CHANCE, markersize=9)
-        ax.text(-0.5, height, state, ha="right", va="center")
-        for turn, before, behind in zip(turns, alpha[row], beta[row]):
-            look = {"ha": "center", "fontsize": 10, **OFFSET}
-            ax.annotate(f"α {before:.3f}", (turn, height), xytext=(0, 9), color=OURS, **look)
-            ax.annotate(f"β {behind:.3f}", (turn, height), xytext=(0, -19), color=ALERT, **look)
-        ax.text(len(words) + 0.8, height, f"{shares[row]:.2f}", va="center", fontsize=12)
-    ax.text(len(words) + 0.8, len(states) - 0.21, "share of α·β", va="center", fontsize=10)
-    ax.set(xlim=(-1.2, len(words) + 2.2), ylim=(-0.5, len(states) + 0.1))
-    ax.axis("off")
-    for state, before, behind in zip(states, alpha, beta):
-        table = zip(turns, before, behind)
-        places = ", ".join(f"at {turn} α {a:.2g} β {b:.2g}" for turn, a, b in table)
-        tell(ax, f"State {state} along {' '.join(words)}: {places}.")
-    return tell(ax, f"Shares of α·β: {_pairs(states, shares)}.")
-
-
 def level(ax, value, name, *, x):
     """A dashed line across the axes at `value`, named above its place `x`: a landmark."""
     ax.axhline(value, color=CHANCE, linestyle="--", linewidth=1)

@@ -4,6 +4,7 @@ import ast
 import doctest
 import importlib
 import inspect
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -74,6 +75,13 @@ def test_a_file_imports_only_from_the_tiers_above_it(name):
             assert TIER[other] < TIER[name], (
                 f"{name}.py (tier {TIER[name]}) imports {other}.py (tier {TIER[other]})"
             )
+
+
+def test_the_map_for_contributors_shows_every_file_in_its_tier():
+    text = (PACKAGE.parent / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (\d) \|.*\|(.*)\|$", text, re.M)
+    shown = {name: int(tier) for tier, names in rows for name in re.findall(r"`(\w+)`", names)}
+    assert shown == {name: TIER[name] for name in FILES}
 
 
 def test_importing_the_package_itself_costs_nothing():

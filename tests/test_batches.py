@@ -5,7 +5,7 @@ import pytest
 import torch
 from training_toys import ROWS, Recorder, Seen, Stream, draw_in_callback, go
 
-from mlm_lib import batches
+from mlm_lib import batches, labels
 from mlm_lib.batches import Order, count_targets, own_share
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -204,3 +204,7 @@ def test_without_labels_pairs_of_real_neighbours_are_counted():
     ids = torch.zeros(2, 4)
     assert count_targets({"input_ids": ids, "mask": mask}) == 2
     assert count_targets({"input_ids": ids}) == 6
+
+
+def test_no_label_is_the_same_number_here_and_where_labels_are_written():
+    assert batches.IGNORE == labels.IGNORE  # two files of one tier, which import nothing of theirs

@@ -677,7 +677,9 @@ def test_each_worker_gets_its_share_of_the_cores(steps, monkeypatch, cores, own,
         monkeypatch.setenv("OMP_NUM_THREADS", own)
     steps.ends = [0, 0, 0, 0]
     steps.start()
-    for command, env in steps.commands[2:]:
+    shared_out = [(command, env) for command, env in steps.commands if "-n" in command]
+    assert len(shared_out) == 2  # the tests and the lessons
+    for command, env in shared_out:
         assert command[command.index("-n") + 1] == workers and env["OMP_NUM_THREADS"] == threads
 
 

@@ -494,7 +494,7 @@ WRONG = {
 @pytest.mark.parametrize(
     "name, wrong",
     [(name, wrong) for name, values in WRONG.items() for wrong in values]
-    + [("num_heads", 3), ("num_heads", 32), ("dropout", None)],
+    + [("num_heads", 3), ("num_heads", 32), ("dropout", None), ("num_layers", 10**9)],
 )
 def test_a_config_that_makes_no_encoder_is_refused_by_name_and_value(name, wrong):
     with pytest.raises(ValueError) as error:

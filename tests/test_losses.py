@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from transformers import BertConfig, BertForMaskedLM
 
 from mlm_lib.losses import IGNORE, masked_cross_entropy
+from mlm_lib.peak_memory import PeakMemory
 
 
 def problem(shape=(3, 7), vocab_size=11, dtype=torch.float32, seed=0):
@@ -90,6 +91,14 @@ def test_half_precision_logits_are_widened_before_the_loss(dtype):
     loss = masked_cross_entropy(logits, labels)
     assert loss.dtype == torch.float32
     torch.testing.assert_close(loss, masked_cross_entropy(logits.float(), labels), rtol=0, atol=0)
+
+
+def test_of_half_precision_logits_no_wide_copy_is_made():
+    logits, labels = problem((600,), 8192, torch.bfloat16)
+    logits.requires_grad_()
+    with PeakMemory() as memory:
+        masked_cross_entropy(logits, labels.clamp(min=0)).backward()
+    assert memory.peak < 2 * logits.nbytes  # their gradient, and one part of them in float32
 
 
 def test_huge_logits_give_a_finite_loss_and_gradient():

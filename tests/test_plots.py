@@ -147,15 +147,6 @@ def test_leak_matrices_draw_what_is_allowed_and_what_leaks_apart():
     ] == ["a", "b"]
 
 
-def test_a_trellis_shows_alpha_and_beta_at_each_turn_and_the_share_of_their_product():
-    words, states = ["so", "dull"], ["good", "bad"]
-    ax = plots.trellis(words, states, [0, 2], [[0.5, 0.1], [0.5, 0.3]], [[0.2, 1.0], [0.6, 1.0]])
-    texts = [text.get_text() for text in ax.texts]
-    assert {"so", "dull", "good", "bad", "α 0.300", "β 0.600", "0.25", "0.75"} <= set(texts)
-    assert told(ax).endswith("Shares of α·β: good 0.25, bad 0.75.")
-    assert "State bad along so dull: at 0 α 0.5 β 0.6, at 2 α 0.3 β 1." in told(ax)
-
-
 def test_a_level_is_drawn_named_and_told():
     ax = plots.level(plots.curve([1, 4], [3, 1], xlabel="x", ylabel="loss"), 0.5, "floor", x=2)
     assert list(ax.lines[-1].get_ydata()) == [0.5, 0.5] and ax.texts[-1].get_text() == "floor"

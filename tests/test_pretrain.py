@@ -380,7 +380,7 @@ def test_wrong_data_are_one_line_before_training(tmp_path, recipe, capsys, no_tr
         *(("tokenizer", "vocab_size", value) for value in (3, '"all"')),
         ("training", "precision", '"fp8"'),
         ("training", "batch_size", 2.5),
-        ("model", "num_layers", 0),
+        *(("model", "num_layers", value) for value in (0, 10**9)),
         *(("model", "max_length", value) for value in ('"long"', 0)),
     ],
 )
