@@ -1,4 +1,4 @@
-"""Texts of unequal length to the equal rows of a batch. Built in lesson 02."""
+"""Texts of unequal length to the equal rows of a batch, as lesson 02 needs them."""
 
 from array import array
 from collections.abc import Mapping

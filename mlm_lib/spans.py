@@ -1,4 +1,4 @@
-"""Runs of neighbouring words, with SpanBERT's lengths and an exact rate. Lesson 02.
+"""Runs of neighbouring words, with SpanBERT's lengths and an exact rate. A task of lesson 02.
 
 Source: Joshi et al. 2020 (SpanBERT). There spans are drawn until 15% of a text is covered; here
 each word may start one, with a chance that covers every word with probability `rate` exactly.
