@@ -85,7 +85,7 @@ def masked_language_model():
     caption(ax, (3.4, -0.45), "if there is one", ha="center", va="top")
     path(ax, (0.55, 0.0), (1.1, 0.0))
     path(ax, (2.2, 0.0), (2.75, 0.0))
-    likeliest = "probabilities (B, M, k)\ntop_indices (B, M, k)"
+    likeliest = "probabilities (B, M, k)\ntop_indices (B, M, k)\nblanks (B, M)"
     ways = {
         1.1: ("nothing asked:\nall B·T positions", "logits (B, T, V)"),
         0.0: ("labels (B, T):\nN labelled ones", "logits (N, V)\nloss"),
@@ -93,7 +93,7 @@ def masked_language_model():
     }
     for y, (question, answer) in ways.items():
         box(ax, (6.0, y), question, width=1.7)
-        box(ax, (9.75, y), answer, width=1.9, height=0.95)
+        box(ax, (9.75, y), answer, width=1.9, height=1.05)
         path(ax, (4.05, 0.0), (4.6, 0.0), (4.6, y), (5.15, y))
         path(ax, (6.85, y), (7.45, y))
         path(ax, (8.25, y), (8.8, y))

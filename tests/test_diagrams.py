@@ -51,6 +51,7 @@ def test_the_masked_language_model_tells_each_way_to_ask(shown):
     told = shown["text/plain"]
     assert "labels (B, T): N labelled ones gives logits (N, V), loss" in told
     assert "mask_positions (B, M) gives logits (B, M, V), probabilities" in told
+    assert "blanks (B, M)" in told
     assert "nothing asked: all B·T positions gives logits (B, T, V)" in told
     assert shown["image/png"]
 
