@@ -96,7 +96,7 @@ def test_the_formatter_looks_at_everything_but_what_its_own_list_leaves_out():
 
 def python_sources():
     # What stands in tests/ under other names is run by hand or by tests, and states its needs.
-    for pattern in ("mlm_lib/*.py", "tests/test_*.py", "benchmarks/*.py"):
+    for pattern in ("mlm_lib/*.py", "classroom/*.py", "tests/test_*.py", "benchmarks/*.py"):
         for path in sorted(ROOT.glob(pattern)):
             yield path.relative_to(ROOT), path.read_text("utf-8")
     for path in sorted((ROOT / "notebooks").glob("*.ipynb")):
@@ -106,9 +106,15 @@ def python_sources():
 
 
 def test_everything_imported_is_declared():
-    declared = {canonicalize_name(r.name) for r in [*CORE, *EXTRAS["test"], *EXTRAS["scale"]]}
+    declared = {canonicalize_name(r.name) for r in [*CORE, *sum(EXTRAS.values(), [])]}
     declared |= {"mlm-course", "ipython"}  # ipykernel is IPython's kernel
-    own = {"mlm_lib", "benchmarks", "scripts", *(p.stem for p in (ROOT / "tests").glob("*.py"))}
+    own = {
+        "mlm_lib",
+        "classroom",
+        "benchmarks",
+        "scripts",
+        *(p.stem for p in (ROOT / "tests").glob("*.py")),
+    }
     distributions = packages_distributions()
     for path, source in python_sources():
         for node in ast.walk(ast.parse(source)):

@@ -202,7 +202,7 @@ def test_every_task_has_four_wrong_answers_and_two_right_ones(key):
         right = [answer.right for answer in answers if answer.task == task.name]
         assert right.count(True) >= 2 and right.count(False) >= 4, task.name
     wrong = [answer for answer in answers if not answer.right]
-    assert all(len(answer.words) >= 8 for answer in wrong), "words that name the mistake"
+    assert all(len(answer.words) >= 5 for answer in wrong), "words that name the mistake"
     assert len({answer.code for answer in answers}) == len(answers)
 
 
