@@ -164,6 +164,13 @@ def test_it_closes_with_tasks_a_recap_references_and_the_next_lesson(lesson):
     assert 3 <= len(re.findall(r"\((?:19|20)\d\d\)", last)) <= 6 and "**Next:**" in last
 
 
+@pytest.mark.parametrize("path", LESSONS[1:], ids=lambda path: path.stem)
+def test_its_tasks_lead_to_its_lab(path):
+    (tasks,) = [cell for cell in markdown(read(path)) if cell.startswith("## Your turn")]
+    assert f"(labs/{path.stem}_lab.ipynb)" in tasks
+    assert f"course.py labs start {path.stem[:2]}`" in tasks
+
+
 def test_cells_keep_their_size(lesson):
     for cell in markdown(lesson):
         assert 20 <= len(cell.split()) <= 80, f"{len(cell.split())} words: {cell[:60]}"
