@@ -272,6 +272,16 @@ def sampled_loss(x, targets, weight, ranks, tries, order):
     return F.cross_entropy(torch.cat([own[:, None], others], 1), torch.zeros_like(targets))
 
 
+# %% 11.3 wrong: a rival that is a target somewhere is taken out of all rows | the second row only
+def sampled_loss(x, targets, weight, ranks, tries, order):
+    log_there = among(chances(len(weight), 0), tries).log().float()
+    rivals = order[ranks]
+    own = (x * weight[targets]).sum(1) - log_there[order.argsort()[targets]]
+    others = x @ weight[rivals].T - log_there[ranks]
+    others = others.masked_fill(torch.isin(rivals, targets), -math.inf)
+    return F.cross_entropy(torch.cat([own[:, None], others], 1), torch.zeros_like(targets))
+
+
 # %% 11.3 wrong: the rivals' rows are taken by rank | rows of the table taken by id
 def sampled_loss(x, targets, weight, ranks, tries, order):
     log_there = among(chances(len(weight), 0), tries).log().float()
