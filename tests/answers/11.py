@@ -291,7 +291,7 @@ def sampled_loss(x, targets, weight, ranks, tries, order):
     return F.cross_entropy(torch.cat([own[:, None], others], 1), torch.zeros_like(targets))
 
 
-# %% 11.3 wrong: summed, as the library does | the mean is asked for
+# %% 11.3 wrong: summed, as the library does | the losses are summed
 def sampled_loss(x, targets, weight, ranks, tries, order):
     log_there = among(chances(len(weight), 0), tries).log().float()
     rivals = order[ranks]
