@@ -209,6 +209,17 @@ def test_check_tells_what_to_look_at_first(tmp_path, capsys):
     assert "Look first at task 02.2: no cell has the mark # TASK 02.2" in told
 
 
+def test_what_went_wrong_comes_before_what_waits():
+    marks = [
+        marker.Mark(f"02.{n}", 0, 2, status, "")
+        for n, status in enumerate(["right", "unanswered", "wrong", "error"], start=1)
+    ]
+    marks[0] = marker.Mark("02.1", 2, 2, "right", "")
+    assert marker.first_to_look_at(marks).task == "02.3"
+    assert marker.first_to_look_at(marks[:2]).task == "02.2"
+    assert marker.first_to_look_at(marks[:1]) is None
+
+
 def test_a_helper_outside_of_the_tasks_cell_is_named(tmp_path):
     code = HEAD + "def choose(eligible, rate, generator):\n    return helper(eligible)"
     content = notebook(instead={"TASK 02.1": code})
