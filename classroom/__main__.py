@@ -4,6 +4,8 @@
     course.py labs check labs/02_masking_lab.ipynb
     course.py labs grade FOLDER --out marks.csv [--jobs 4]
 
+With --here, course.py uses the interpreter at hand and sets nothing up.
+
 Exit status: 0 when the work was done, whatever the marks; 1 when something could not be done; 2 for
 a request that cannot be met; 130 after Ctrl-C.
 """
