@@ -246,6 +246,11 @@ def test_a_set_up_that_fails_is_not_the_students_fault(monkeypatch):
         mark(lab, read_submission(lab.path), Limits())
 
 
+def heed_ctrl_c():
+    """In the child: tests that a shell runs in the background are started deaf to it."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @pytest.mark.skipif(os.name == "nt", reason="Ctrl-C is sent as a signal")
 def test_ctrl_c_keeps_what_was_marked_and_leaves_no_process(tmp_path):
     work, out = tmp_path / "work", tmp_path / "marks.csv"
@@ -253,7 +258,8 @@ def test_ctrl_c_keeps_what_was_marked_and_leaves_no_process(tmp_path):
     endless = f"{HEAD}while True:\n    pass"
     save(work / "b.ipynb", notebook(instead={"TASK 02.1": endless}))
     command = [sys.executable, "-m", "classroom", "grade", str(work), "--out", str(out)]
-    process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
+    how = {"cwd": ROOT, "stderr": subprocess.PIPE, "text": True, "preexec_fn": heed_ctrl_c}
+    process = subprocess.Popen(command, **how)
     while not out.exists() or not psutil.Process(process.pid).children():
         time.sleep(0.1)
     started = psutil.Process(process.pid).children(recursive=True)
