@@ -37,15 +37,19 @@ class Found:
     file: str  # as the table names it
 
 
-def find_submissions(folder: Path) -> list[Found]:
+def reports_of(table: Path) -> Path:
+    return table.with_name(f"{table.stem}_reports")
+
+
+def find_submissions(folder: Path, table: Path) -> list[Found]:
     """Everything in the folder: a folder is a student, and so is a file, by its name.
 
     Every notebook below a student's folder counts for itself; a folder without one is found, too.
-    What begins with a dot is the system's or Jupyter's.
+    What begins with a dot is the system's or Jupyter's; the table and the reports are ours.
     """
-    found = []
+    found, ours = [], {table.resolve(), reports_of(table).resolve()}
     for entry in sorted(folder.iterdir()):
-        if entry.name.startswith("."):
+        if entry.name.startswith(".") or entry.resolve() in ours:
             continue
         if not entry.is_dir():
             found.append(Found(entry.stem, entry, entry.name))
@@ -74,7 +78,7 @@ def grade(folder: Path, table: Path, *, jobs: int, limits: Limits, again: bool, 
     sources = {key: read_lab(path) for key, path in labs().items()}
     with ThreadPoolExecutor(jobs) as pool:
         started = []
-        for found in find_submissions(folder):
+        for found in find_submissions(folder, table):
             old = None if again else rows.get((found.student, found.file))
             started.append(pool.submit(grade_one, found, sources, limits, old))
         try:
@@ -183,7 +187,7 @@ def write_report(table: Path, student: str, rows: dict) -> None:
     name = "".join(letter if letter.isalnum() or letter in "-_. " else "_" for letter in student)
     mine = [rows[key] for key in sorted(rows) if key[0] == student]
     text = "\n".join(report(row) for row in mine)
-    write(table.with_name(f"{table.stem}_reports") / f"{name}.txt", text.replace("\n", os.linesep))
+    write(reports_of(table) / f"{name}.txt", text.replace("\n", os.linesep))
 
 
 def report(row: dict) -> str:

@@ -177,6 +177,14 @@ def test_a_table_that_is_not_ours_is_left_alone(tmp_path, capsys):
     assert budget.read_text() == "month,money\nmay,3\n"
 
 
+def test_the_table_may_stand_among_the_submissions(tmp_path):
+    (tmp_path / "notes.txt").write_text("later")
+    for _ in range(2):
+        assert main(["grade", str(tmp_path), "--out", str(tmp_path / "marks.csv")]) == 0
+    assert list(table(tmp_path / "marks.csv")) == ["notes.txt"]
+    assert (tmp_path / "marks_reports" / "notes.txt").exists()
+
+
 def test_text_that_a_spreadsheet_would_run_is_kept_as_text():
     for text in ("=1+1", "+1", "-x", "@x", "'quoted", "plain"):
         assert grade.from_cell(grade.as_cell(text)) == text
