@@ -28,9 +28,9 @@ TIERS = {
         *("batches", "schedule", "history", "checkpoints", "fingerprint", "optimizers"),
     ),
     2: ("corpus", "wordpiece", "masking", "losses", "encoder", "grammar", "held_out"),
-    3: ("contextualizers", "masked_lm", "evaluation", "diffusion", "training", "gap"),
-    4: ("language_model", "pretrained", "mixture"),
-    5: ("pretrain",),
+    3: ("contextualizers", "masked_lm", "diffusion", "training", "gap", "answers"),
+    4: ("language_model", "pretrained", "mixture", "blanks", "pseudo_likelihood"),
+    5: ("pretrain", "evaluation"),
 }
 # The lesson that builds a file which is not there yet; with the lesson, its names are due.
 LATER = {"evaluation": 12, "diffusion": 15, "modern": 16}
