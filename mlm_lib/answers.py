@@ -4,11 +4,12 @@ It takes our `MaskedLanguageModel` and transformers' `BertForMaskedLM` alike, le
 found it, and finds the same whatever the batch size.
 """
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import torch
 
-from mlm_lib.checks import iterable, string
+from mlm_lib.checks import ids, iterable, shown, string
 from mlm_lib.held_out import modes_kept
 from mlm_lib.labels import IGNORE
 from mlm_lib.padding import pad_examples
@@ -42,17 +43,22 @@ def masked_answers(model, batches):
         `Answers`.
 
     Raises:
-        ValueError: no batch, no label in any of them, or a model whose scores are not finite.
+        ValueError: no batch, one without labels, no label in any of them or one beyond the model's
+            vocabulary, or a model whose scores are not finite.
     """
     found, row = [], 0
     with modes_kept(model):
         model.eval()
         for batch in iterable("batches", batches, "masked batches"):
+            if not isinstance(batch, Mapping) or "labels" not in batch:
+                have = shown(list(batch) if isinstance(batch, Mapping) else batch)
+                raise ValueError(f"batches holds {have}; a list of dicts with labels is needed")
+            batch = {name: rows.cpu() for name, rows in batch.items()}
             asked = batch["labels"] != IGNORE  # (B, T)
             if asked.any():
                 scores = scores_at(model, batch, asked)  # (N, V)
-                targets = batch["labels"][asked]
-                found.append((*judged(scores, targets), asked.nonzero()[:, 0] + row))
+                targets = ids("labels", batch["labels"][asked], "(N,)", size=scores.shape[1])
+                found.append((*judged(scores, targets.long()), asked.nonzero()[:, 0] + row))
             row += len(asked)
     if not found:
         raise ValueError(f"{row} rows without a label; mask more of them, or at a higher rate")
@@ -60,15 +66,18 @@ def masked_answers(model, batches):
 
 
 def scores_at(model, batch, asked):
-    """(N, V) float32 scores on the CPU, at the positions that are asked."""
+    """(N, V) scores of at least 32 bits on the CPU, at the positions (B, T) that are asked."""
     device = next(model.parameters()).device
     # A model of ours returns these alone when it gets labels, one of transformers all of them.
-    labels = torch.where(asked, batch["input_ids"], IGNORE)
+    labels = torch.where(asked, batch["input_ids"], IGNORE).long()
     batch = {**batch, "labels": labels}
     scores = model(**{name: rows.to(device) for name, rows in batch.items()})["logits"]
-    scores = (scores if scores.ndim == 2 else scores[asked.to(device)]).float().cpu()
-    if not scores.isfinite().any(-1).all() or scores.isnan().any():
-        raise ValueError("the model's scores are not finite; its weights are broken")
+    scores = (scores if scores.ndim == 2 else scores[asked.to(device)]).cpu()
+    scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
+    best = scores.amax(-1)  # NaN if any is; −∞ for some tokens is fair, for all of them it is not
+    if not best.isfinite().all():
+        wrong = best[~best.isfinite()][0].item()
+        raise ValueError(f"the model's best score is {wrong}; its weights are broken, load others")
     return scores
 
 
@@ -101,6 +110,7 @@ def _longest(model):
 
 
 def padded(rows, tokenizer):
+    """Rows of ids as `input_ids` and `attention_mask`, each (B, T)."""
     fields = pad_examples(rows, tokenizer.pad_token_id)
     lengths = torch.tensor([len(row) for row in rows])[:, None]
     fields["attention_mask"] = (torch.arange(fields["input_ids"].shape[1]) < lengths).long()

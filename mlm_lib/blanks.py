@@ -21,7 +21,8 @@ def fill_mask(model, tokenizer, text, *, top_k=5, batch_size=32):
         of such lists, whose sequences keep the special tokens. For a list of texts a list of both.
 
     Raises:
-        ValueError: a text without a blank, or longer than the model reads; a `top_k` above V.
+        ValueError: what is no text, one without a blank or longer than the model reads; a `top_k`
+            above V.
     """
     texts = [text] if isinstance(text, str) else list(iterable("text", text, "texts"))
     top_k, batch_size = whole_number("top_k", top_k), whole_number("batch_size", batch_size)
@@ -48,11 +49,19 @@ def fill_mask(model, tokenizer, text, *, top_k=5, batch_size=32):
 
 def _candidates(tokenizer, row, blanks, place, scores, tokens):
     """The dicts of one blank."""
-    special = set(tokenizer.all_special_ids) if len(blanks) == 1 else ()
+    # As the pipeline: beside other blanks special tokens are shown, but for padding.
+    hidden = set(tokenizer.all_special_ids) if len(blanks) == 1 else {tokenizer.pad_token_id}
     found = []
     for score, token in zip(scores, tokens):
         filled = [*row[:place], token, *row[place + 1 :]]
-        sequence = tokenizer.decode([index for index in filled if index not in special])
-        token_str = tokenizer.decode([token])
+        sequence = _text(tokenizer, [index for index in filled if index not in hidden])
+        token_str = _text(tokenizer, [token])
         found.append({"score": score, "token": token, "token_str": token_str, "sequence": sequence})
     return found
+
+
+def _text(tokenizer, row):
+    """A row as text, without ids that only the model has: its rows may outnumber the tokens."""
+    if not hasattr(tokenizer, "convert_ids_to_tokens"):  # ours refuses what it does not know
+        row = [index for index in row if index in tokenizer.tokens]
+    return tokenizer.decode(row)

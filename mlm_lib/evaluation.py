@@ -10,7 +10,7 @@ import torch
 
 from mlm_lib.answers import Answers, masked_answers  # noqa: F401
 from mlm_lib.blanks import fill_mask  # noqa: F401
-from mlm_lib.checks import floats, ids, iterable, number, whole_number
+from mlm_lib.checks import as_tensor, floats, ids, integers, iterable, number, whole_number
 from mlm_lib.pseudo_likelihood import pseudo_log_likelihood, pseudo_perplexity  # noqa: F401
 
 
@@ -33,8 +33,8 @@ class Band(NamedTuple):
 
 
 class Calibration(NamedTuple):
-    """error: the expected calibration error. Per bin that holds anything: the mean confidence, the
-    share of right first answers, and how many answers it holds."""
+    """error: the expected calibration error, from 0 to 1. Per bin that holds anything, in rising
+    order: the mean confidence, the share of right first answers, and how many answers it holds."""
 
     error: float
     confidence: torch.Tensor
@@ -49,8 +49,11 @@ def masked_loss(model, batches):
     treats rows as drawn independently and the tokens of a row as one draw (a ratio estimate), since
     what makes one word of a text hard makes others hard.
 
+    Args:
+        model, batches: as of `masked_answers`.
+
     Returns:
-        `MaskedLoss`; its standard error is `inf` where only one row was asked.
+        `MaskedLoss`, in nats; its standard error is `inf` where only one row was asked.
 
     Raises:
         ValueError: as `masked_answers`.
@@ -71,7 +74,11 @@ def mean_nats(answers):
 
 
 def masked_accuracy(model, batches, *, top_k=1):
-    """The share of hidden tokens that are among the model's `top_k` likeliest.
+    """The share of hidden tokens, from 0 to 1, that are among the model's `top_k` likeliest.
+
+    Args:
+        model, batches: as of `masked_answers`.
+        top_k: how many guesses count.
 
     Raises:
         ValueError: as `masked_answers`; a `top_k` below 1.
@@ -85,20 +92,24 @@ def by_frequency(answers, counts, *, edges=(1, 10, 100, 1000, 10_000)):
 
     Args:
         answers: of `masked_answers`.
-        counts: (V,) whole numbers.
+        counts: (V,) whole numbers, of each token, as `bincount` of the training ids gives them.
         edges: rising; the first band lies below the first edge, the last from the last edge on.
 
     Returns:
         A list of `Band`, of those that hold a hidden token.
 
     Raises:
-        ValueError: a hidden token outside of `counts`, edges that do not rise.
+        ValueError: a hidden token outside of `counts`, counts below 0 or not whole, edges that do
+            not rise.
     """
     edges = [whole_number("edges", edge) for edge in iterable("edges", edges, "whole numbers")]
     if not edges or edges != sorted(set(edges)):
         raise ValueError(f"edges={edges}; rising numbers are needed, such as 1, 10, 100")
+    counts = integers("counts", as_tensor("counts", counts, "cpu"), "(V,)")
+    if (counts < 0).any():
+        raise ValueError(f"counts holds {counts.min().item()}; a number of at least 0 is needed")
     ids("answers.targets", answers.targets, "(N,)", size=len(counts))
-    often = torch.as_tensor(counts)[answers.targets]  # (N,)
+    often = counts[answers.targets]  # (N,)
     bands = []
     for least, most in zip([0, *edges], [*edges, math.inf]):
         part = (often >= least) & (often < most)
@@ -128,17 +139,25 @@ def calibration(probabilities, targets, *, bins=15):
         ValueError: what is no distribution, targets outside of it, no answers.
     """
     bins = whole_number("bins", bins)
-    probabilities = floats("probabilities", probabilities, "(N, V)").double()
-    targets = ids("targets", targets, "(N,)", size=probabilities.shape[1])
+    probabilities = floats("probabilities", probabilities, "(N, V)").detach().cpu()
+    targets = ids("targets", targets, "(N,)").cpu()
+    ids("targets", targets, "(N,)", size=probabilities.shape[1])
     if not len(targets) or len(targets) != len(probabilities):
         pair = f"{len(probabilities)} rows of probabilities and {len(targets)} targets"
         raise ValueError(f"{pair}; one target for each row is needed, and one row at least")
-    sums = probabilities.sum(-1)
-    if not (probabilities >= 0).all() or not ((sums - 1).abs() < 1e-3).all():
-        raise ValueError("probabilities: rows of numbers from 0 that sum to 1; softmax the logits")
+    least, sums = probabilities.amin(-1), probabilities.sum(-1, dtype=torch.float64)  # (N,)
+    rounding = max(1e-3, 2 * torch.finfo(probabilities.dtype).eps)
+    wrong = ~((least >= 0) & ((sums - 1).abs() < rounding))  # NaN is wrong, too
+    if wrong.any():
+        row = f"a row of least {least[wrong][0]:.4g} and sum {sums[wrong][0]:.4g}"
+        raise ValueError(
+            f"probabilities holds {row}; numbers from 0 that sum to 1, as of softmax, are needed"
+        )
     best, first = probabilities.max(-1)  # (N,)
-    right = (first == targets).double()
-    place = (best * bins).ceil().long().clamp(1, bins) - 1  # bins are open below, closed above
+    best, right = best.double(), (first == targets).double()
+    # Bins are open below and closed above. Rounded as the confidences are, 0.2 is not above 1/5.
+    ends = torch.arange(1, bins + 1, dtype=torch.float64) / bins
+    place = torch.bucketize(best, ends.to(probabilities.dtype).double()).clamp(max=bins - 1)
     count = place.bincount(minlength=bins)
     held = count > 0
     confidence = place.bincount(best, minlength=bins)[held] / count[held]
@@ -165,5 +184,5 @@ def closed_gap(loss, start, floor):
         number(name, value) for name, value in (("loss", loss), ("start", start), ("floor", floor))
     )
     if start <= floor:
-        raise ValueError(f"start={start} is not above floor={floor}; there is nothing to learn")
+        raise ValueError(f"start={start} is not above floor={floor}; a start above it is needed")
     return (start - loss) / (start - floor)

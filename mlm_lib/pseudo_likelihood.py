@@ -1,7 +1,5 @@
 """Texts scored by a masked language model: each token hidden in turn. Built in lesson 12."""
 
-import math
-
 import torch
 
 from mlm_lib.answers import encoded, judged, padded, read
@@ -13,7 +11,8 @@ def pseudo_log_likelihood(model, tokenizer, texts, *, whole_word=False, batch_si
 
     No probability of a text: the answers need not agree with one another. A score to compare texts
     by. Source: Salazar et al. 2020. A piece of a split word is easy to guess from its other pieces,
-    so with `whole_word` those to its right are hidden with it (Kauf and Ivanova 2023).
+    so with `whole_word` those to its right are hidden with it (Kauf and Ivanova 2023). `[UNK]` is a
+    token as any other; `[CLS]`, `[SEP]`, `[PAD]` and `[MASK]` are seen but not scored.
 
     Args:
         model, tokenizer: ours or transformers'.
@@ -22,10 +21,10 @@ def pseudo_log_likelihood(model, tokenizer, texts, *, whole_word=False, batch_si
         batch_size: rows read at once; a text of n tokens makes n rows.
 
     Returns:
-        A list of log-likelihoods in nats, at most 0.
+        A list of float, for each text a log-likelihood in nats, at most 0.
 
     Raises:
-        ValueError: a text without a token, or longer than the model reads.
+        ValueError: one str for a list, a text without a token, or longer than the model reads.
     """
     flag("whole_word", whole_word), whole_number("batch_size", batch_size)
     if isinstance(texts, str):
@@ -36,7 +35,7 @@ def pseudo_log_likelihood(model, tokenizer, texts, *, whole_word=False, batch_si
     for number_, (text, row) in enumerate(zip(texts, rows)):
         places = _scored(tokenizer, row)
         if not places:
-            raise ValueError(f"text {number_}, {text!r}, has no token to hide")
+            raise ValueError(f"text {number_}, {text!r}, has no token to hide; leave it out")
         for place in places:
             end = place + 1
             while whole_word and end < len(row) and _continues(tokenizer, row[end]):
@@ -63,6 +62,8 @@ def pseudo_log_likelihood(model, tokenizer, texts, *, whole_word=False, batch_si
 def pseudo_perplexity(model, tokenizer, texts, *, whole_word=False, batch_size=64):
     """exp of minus the mean pseudo-log-likelihood of a token, over all texts together.
 
+    So a long text counts for more than a short one. Arguments as of `pseudo_log_likelihood`.
+
     Raises:
         ValueError: as `pseudo_log_likelihood`; no texts.
     """
@@ -72,7 +73,7 @@ def pseudo_perplexity(model, tokenizer, texts, *, whole_word=False, batch_size=6
     if not texts:
         raise ValueError("no texts; a perplexity needs one at least")
     count = sum(len(_scored(tokenizer, tokenizer.encode(text))) for text in texts)
-    return math.exp(-total / count)
+    return torch.tensor(-total / count, dtype=torch.float64).exp().item()  # inf where it overflows
 
 
 def _scored(tokenizer, row):
