@@ -16,7 +16,14 @@ both_models = pytest.mark.parametrize("model", [OURS, HF], ids=["ours", "transfo
 both_tokenizers = pytest.mark.parametrize(
     "tokenizer", [TOKENIZER, TOKENIZER.to_hf()], ids=["words", "fast"]
 )
-TEXTS = ["a b c", "abc", "ab cab a zz", "c c [SEP] [UNK] b", "abba [MASK] cc b a b c"]
+TEXTS = [
+    "a b c",
+    "abc",
+    "ab cab a zz",
+    "c c [SEP] [UNK] b",
+    "[PAD] c [PAD] ab",
+    "abba [MASK] cc b a b c",
+]
 
 
 def log_probs(model, row):

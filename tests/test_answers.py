@@ -88,11 +88,13 @@ def test_scores_of_16_bits_are_summed_in_more(model):
     assert found.nats.tolist() == pytest.approx(expected, rel=1e-6)
 
 
-def test_batches_from_a_generator_and_labels_of_32_bits_do():
-    batches = [{**batch, "labels": batch["labels"].int()} for batch in batches_of(ROWS, 4)]
-    found = masked_answers(HF, iter(batches))
+@both_models
+def test_batches_from_a_generator_and_of_32_bits_do(model):
+    batches = batches_of(ROWS, 4)
+    narrow = ({name: rows.int() for name, rows in batch.items()} for batch in batches)
+    found = masked_answers(model, narrow)
     assert found.targets.dtype == torch.long
-    assert found.nats.equal(masked_answers(HF, batches_of(ROWS, 4)).nats)
+    assert found.nats.equal(masked_answers(model, batches).nats)
 
 
 @pytest.mark.parametrize("score", [math.nan, math.inf])
