@@ -191,6 +191,8 @@ def test_certain_answers_stand_in_the_last_bin_and_even_ones_in_the_first():
     assert found.confidence.tolist() == pytest.approx([0.02, 1.0])
     assert found.accuracy.tolist() == [1.0, 1.0]
     assert calibration(chances[:1], torch.tensor([4])).error == 1
+    rounded = torch.tensor([[1.0, 0.0], [1.0004, 0.0]])  # a sum of 1 but for rounding
+    assert calibration(rounded, torch.tensor([0, 0])).count.tolist() == [2]
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
