@@ -207,7 +207,7 @@ def integers(name, value, shape="(B, M)", wanted=None):
     """Integers of any type, widened to 64 bits: int8 ends at 127, and rows are longer."""
     if (
         not isinstance(value, torch.Tensor)
-        or value.dim() != len(shape.split(","))
+        or value.dim() != len(shape.strip("(,)").split(","))
         or value.dtype == torch.bool
         or value.is_floating_point()
         or value.is_complex()

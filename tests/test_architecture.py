@@ -28,12 +28,12 @@ TIERS = {
         *("batches", "schedule", "history", "checkpoints", "fingerprint", "optimizers"),
     ),
     2: ("corpus", "wordpiece", "masking", "losses", "encoder", "grammar", "held_out"),
-    3: ("contextualizers", "masked_lm", "evaluation", "diffusion", "training", "gap"),
-    4: ("language_model", "pretrained", "mixture"),
-    5: ("pretrain",),
+    3: ("contextualizers", "masked_lm", "diffusion", "training", "gap", "answers"),
+    4: ("language_model", "pretrained", "mixture", "blanks", "pseudo_likelihood"),
+    5: ("pretrain", "evaluation"),
 }
 # The lesson that builds a file which is not there yet; with the lesson, its names are due.
-LATER = {"evaluation": 12, "diffusion": 15, "modern": 16}
+LATER = {"diffusion": 15, "modern": 16}
 LAST_LESSON = max(int(path.stem[:2]) for path in NOTEBOOKS.glob("[0-9][0-9]_*.ipynb"))
 
 TIER = {name: tier for tier, names in TIERS.items() for name in names}
@@ -230,7 +230,11 @@ SIGNATURES = {
         "model, tokenizer, texts, *, whole_word=False, batch_size=64"
     ),
     "evaluation.pseudo_perplexity": "model, tokenizer, texts, *, whole_word=False",
+    "evaluation.masked_answers": "model, batches",
+    "evaluation.masked_loss": "model, batches",
+    "evaluation.mean_nats": "answers",
     "evaluation.masked_accuracy": "model, batches, *, top_k=1",
+    "evaluation.by_frequency": "answers, counts, *, edges=(1, 10, 100, 1000, 10_000)",
     "evaluation.calibration": "probabilities, targets, *, bins=15",
     "evaluation.closed_gap": "loss, start, floor",
     "diffusion.DiffusionCollator": 'tokenizer, *, draw="stratified", seed=None',

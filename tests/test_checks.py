@@ -15,6 +15,18 @@ from mlm_lib.contextualizers import LSTMContextualizer, TransformerContextualize
 from mlm_lib.corpus import load_corpus, pack_blocks
 from mlm_lib.dropout import Dropout, drop
 from mlm_lib.encoder import BertEncoder, EncoderConfig
+from mlm_lib.evaluation import (
+    Answers,
+    by_frequency,
+    calibration,
+    closed_gap,
+    fill_mask,
+    masked_accuracy,
+    masked_answers,
+    masked_loss,
+    pseudo_log_likelihood,
+    pseudo_perplexity,
+)
 from mlm_lib.grammar import Grammar
 from mlm_lib.heads import MaskedLMHead
 from mlm_lib.held_out import HeldOut, ShowPredictions
@@ -47,11 +59,16 @@ BAD = {
     "any whole number": (True, "1", NAN, [1], 1.5),
     "probability": (*NO_NUMBER, -0.1, 1.1, math.inf),
     "number of 0 or more": (*NO_NUMBER, -0.1, math.inf),
+    "finite number": (*NO_NUMBER, math.inf, -math.inf),
     "number above 0": (*NO_NUMBER, 0, -0.1, math.inf),
     "flag": ("yes", 1, 0, None, torch.tensor(True)),
     "name": ("nonsense", "", None, 3, ["linear"]),
     "path": ("", "  ", None, 3, ["folder"]),
     "function": ("evaluate", 3, {}),
+    "text": (None, 3, [3], [None], b"a"),
+    "texts": ("a", b"a", None, 3),
+    "batches": (None, 3, "batches", {"labels": []}, [{"input_ids": []}], [torch.ones(2, 3)]),
+    "counts": (None, "1", [0.5] * 14, [-1] * 14, [[1] * 14], {5: 1}),
     "ids": ([[1, 2]], None, "ids", torch.ones(2, 3), torch.ones(2, 3).bool(), torch.tensor(1)),
     "floats": ([[1.0]], None, torch.ones(2, 3).long(), torch.ones(2, 3).bool()),
     "mask": ([[1, 1, 1]] * 2, "mask", torch.ones(2, 4), torch.ones(6), torch.full((2, 3), 7)),
@@ -63,6 +80,8 @@ CONFIG = EncoderConfig(14, 8, 1, 2, 16, max_length=8)
 TINY = MaskedLanguageModel.from_config(CONFIG)
 GRAMMAR = Grammar.load(worlds="films")
 READER = LSTMContextualizer(4, 4, 1, bidirectional=False)
+ANSWERS = Answers(IDS[0], torch.ones(3).double(), IDS[0], torch.zeros(3).long())
+CHANCES = torch.full((3, 14), 1 / 14)
 
 
 def config(**changes):
@@ -242,6 +261,31 @@ DOORS = [
     (ShowPredictions, "every", "size", lambda v: ShowPredictions(TOKENIZER, ["a [MASK]"], every=v)),
     (ShowPredictions, "top_k", "size", lambda v: ShowPredictions(TOKENIZER, ["a [MASK]"], top_k=v)),
     (BatchSeeds, "seed", "any whole number", BatchSeeds),
+    (fill_mask, "text", "text", lambda v: fill_mask(TINY, TOKENIZER, v)),
+    *(
+        (fill_mask, name, "size", lambda v, name=name: fill_mask(TINY, TOKENIZER, "", **{name: v}))
+        for name in ("top_k", "batch_size")
+    ),
+    *(
+        (door, name, kind, lambda v, door=door, name=name: door(TINY, TOKENIZER, [], **{name: v}))
+        for door in (pseudo_log_likelihood, pseudo_perplexity)
+        for name, kind in (("whole_word", "flag"), ("batch_size", "size"))
+    ),
+    (pseudo_log_likelihood, "texts", "texts", lambda v: pseudo_log_likelihood(TINY, TOKENIZER, v)),
+    (pseudo_perplexity, "texts", "texts", lambda v: pseudo_perplexity(TINY, TOKENIZER, v)),
+    *(
+        (door, "batches", "batches", lambda v, door=door: door(TINY, v))
+        for door in (masked_answers, masked_loss, masked_accuracy)
+    ),
+    (masked_accuracy, "top_k", "size", lambda v: masked_accuracy(TINY, [], top_k=v)),
+    (by_frequency, "counts", "counts", lambda v: by_frequency(ANSWERS, v)),
+    (by_frequency, "edges", "size", lambda v: by_frequency(ANSWERS, [1] * 14, edges=[v])),
+    (calibration, "probabilities", "floats", lambda v: calibration(v, IDS[0])),
+    (calibration, "targets", "ids", lambda v: calibration(CHANCES, v)),
+    (calibration, "bins", "size", lambda v: calibration(CHANCES, IDS[0], bins=v)),
+    (closed_gap, "loss", "finite number", lambda v: closed_gap(v, 3, 1)),
+    (closed_gap, "start", "finite number", lambda v: closed_gap(2, v, 1)),
+    (closed_gap, "floor", "finite number", lambda v: closed_gap(2, 3, v)),
     (Documents, "documents", "size", lambda v: Documents(documents=v)),
     (Documents, "held_out", "count", lambda v: Documents(held_out=v)),
     (Texts, "corpus", "path", Texts),

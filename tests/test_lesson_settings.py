@@ -66,6 +66,7 @@ RUN = {
     "09": [{"SEED": 2**32 - 1, "STEPS": 1}],
     "10": [{"WIDTH": 7, "STEPS": 11, "MASKED_STEPS": 13, "DOCUMENTS": 32}],
     "11": [{"CORPUS": "grammar", "SAMPLES": 1}],
+    "12": [{"SEED": 3, "LENGTH": 40, "SENTENCE": "[MASK] is the capital of france ."}],
 }
 REFUSED = {
     "00": [{"TOP_K": 9000}, {"SENTENCE": "no blank here ."}, {"OWN_SENTENCE": "[MASK] and [MASK]"}],
@@ -147,6 +148,13 @@ REFUSED = {
         {"SAMPLES": 100000},
         {"LARGEST": 1000},
         {"HELD_OUT": 0},
+    ],
+    "12": [
+        {"SENTENCE": "no blank here ."},
+        {"SCORED": 50, "DOCUMENTS": 40},
+        {"LENGTH": 400, "RANKED": 20},
+        {"DOCUMENTS": 2.5},
+        {"SEED": 2**32 - 1},
     ],
 }
 
