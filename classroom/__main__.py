@@ -4,6 +4,8 @@
     course.py labs check labs/02_masking_lab.ipynb
     course.py labs grade FOLDER --out marks.csv [--jobs 4]
 
+With --here, course.py uses the interpreter at hand and sets nothing up.
+
 Exit status: 0 when the work was done, whatever the marks; 1 when something could not be done; 2 for
 a request that cannot be met; 130 after Ctrl-C.
 """
@@ -69,7 +71,8 @@ def start(args) -> int:
 
 def check(args) -> int:
     from classroom.lab import NotALab, labs, read_lab, read_submission
-    from classroom.marker import CouldNotRun, Limits, mark
+    from classroom.marker import CouldNotRun, Limits, first_to_look_at, mark
+    from classroom.runner import RIGHT, UNANSWERED
 
     try:
         submission = read_submission(args.file)
@@ -80,8 +83,9 @@ def check(args) -> int:
         return 1
     print(f"{lab.path.stem}: {sum(one.points for one in marks)} of {lab.points} points")
     for one in marks:
-        print(f"  {one.task:<8}{one.points} of {one.possible}  {one.status}")
-    first = next((one for one in marks if one.points < one.possible), None)
+        told = one.status if one.status in (RIGHT, UNANSWERED) else f"{one.status}: {one.says}"
+        print(f"  {one.task:<8}{one.points} of {one.possible}  {told}")
+    first = first_to_look_at(marks)
     if first:
         print(f"Look first at task {first.task}: {first.says}")
     return 0

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from classroom.lab import Lab, NotALab, Submission, labs, read_lab, read_submission
-from classroom.marker import CouldNotRun, Limits, Mark, as_json, ended, mark
+from classroom.marker import CouldNotRun, Limits, Mark, as_json, ended, first_to_look_at, mark
 from classroom.runner import RAN
 from mlm_lib.files import write
 
@@ -118,7 +118,7 @@ def summary(lab: Lab, marks: list[Mark]) -> dict:
     points = sum(mark.points for mark in marks)
     whole = all(mark.status in RAN for mark in marks)
     status = COMPLETE if points == lab.points else MARKED if whole else PARTLY
-    first = next((mark for mark in marks if mark.points < mark.possible), None)
+    first = first_to_look_at(marks)
     row = {"status": status, "points": points}
     row["says"] = f"{first.task}: {first.says}" if first else ""
     for one in marks:

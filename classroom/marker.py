@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 
 from classroom.lab import ROOT, Given, Lab, Submission
-from classroom.runner import STOPPED
+from classroom.runner import STOPPED, UNANSWERED
 
 SET_UP = 180  # seconds for our own set-up, which imports torch: never the student's fault
 PAUSE = 0.05  # seconds between two looks
@@ -42,6 +42,12 @@ class Mark:
     possible: int
     status: str
     says: str
+
+
+def first_to_look_at(marks: list[Mark]) -> Mark | None:
+    """The first task that went wrong; if none did, the first that waits for its answer."""
+    open_ = [one for one in marks if one.points < one.possible]
+    return next((one for one in open_ if one.status != UNANSWERED), next(iter(open_), None))
 
 
 def as_json(lab: Lab) -> list[dict]:

@@ -82,8 +82,9 @@ def mark_task(part: dict, cells: list[str] | None, names: dict, loose=()) -> tup
             execute(check["code"], f"check {name}", names)
             points += check["points"]
         except BaseException as error:
-            first = first or judge(error, WRONG, loose)
-    return (first[0], points, first[2]) if first else (RIGHT, points, "")
+            status, _, says = judge(error, WRONG, loose)
+            first = first or (status, f"{check['label']}: {says}" if check["label"] else says)
+    return (first[0], points, first[1]) if first else (RIGHT, points, "")
 
 
 def judge(error: BaseException, assertion: str, loose) -> tuple[str, int, str]:

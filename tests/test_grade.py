@@ -209,6 +209,17 @@ def test_check_tells_what_to_look_at_first(tmp_path, capsys):
     assert "Look first at task 02.2: no cell has the mark # TASK 02.2" in told
 
 
+def test_what_went_wrong_comes_before_what_waits():
+    marks = [
+        marker.Mark(f"02.{n}", 0, 2, status, "")
+        for n, status in enumerate(["right", "unanswered", "wrong", "error"], start=1)
+    ]
+    marks[0] = marker.Mark("02.1", 2, 2, "right", "")
+    assert marker.first_to_look_at(marks).task == "02.3"
+    assert marker.first_to_look_at(marks[:2]).task == "02.2"
+    assert marker.first_to_look_at(marks[:1]) is None
+
+
 def test_a_helper_outside_of_the_tasks_cell_is_named(tmp_path):
     code = HEAD + "def choose(eligible, rate, generator):\n    return helper(eligible)"
     content = notebook(instead={"TASK 02.1": code})
@@ -235,6 +246,11 @@ def test_a_set_up_that_fails_is_not_the_students_fault(monkeypatch):
         mark(lab, read_submission(lab.path), Limits())
 
 
+def heed_ctrl_c():
+    """In the child: tests that a shell runs in the background are started deaf to it."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @pytest.mark.skipif(os.name == "nt", reason="Ctrl-C is sent as a signal")
 def test_ctrl_c_keeps_what_was_marked_and_leaves_no_process(tmp_path):
     work, out = tmp_path / "work", tmp_path / "marks.csv"
@@ -242,7 +258,8 @@ def test_ctrl_c_keeps_what_was_marked_and_leaves_no_process(tmp_path):
     endless = f"{HEAD}while True:\n    pass"
     save(work / "b.ipynb", notebook(instead={"TASK 02.1": endless}))
     command = [sys.executable, "-m", "classroom", "grade", str(work), "--out", str(out)]
-    process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
+    how = {"cwd": ROOT, "stderr": subprocess.PIPE, "text": True, "preexec_fn": heed_ctrl_c}
+    process = subprocess.Popen(command, **how)
     while not out.exists() or not psutil.Process(process.pid).children():
         time.sleep(0.1)
     started = psutil.Process(process.pid).children(recursive=True)

@@ -78,7 +78,7 @@ def coins(mask_share, random_share):
         return Fraction(0), Fraction(1, 2)
 
 
-# %% 02.2 wrong: the second coin is taken as a share of all | must add up to 1
+# %% 02.2 wrong: the second coin is taken as a share of all | multiplied by `first`
 def shares(first, second):
     return first * (1 - second), second, 1 - first
 
@@ -374,4 +374,57 @@ def ever_asked(eligible, rate, epochs, generator):
     for _ in range(epochs):
         asked = asked | choose(eligible, rate, generator.manual_seed(0))
         found.append((asked.sum() / eligible.sum()).item())
+    return found
+
+
+# %% 02.1 wrong: the generator is seeded inside | use the generator as it comes
+def choose(eligible, rate, generator):
+    generator.manual_seed(0)
+    return eligible & (torch.rand(eligible.shape, generator=generator) < rate)
+
+
+# %% 02.1 wrong: a fixed number over the whole batch | the same number in all
+def choose(eligible, rate, generator):
+    places = eligible.flatten().nonzero().flatten()
+    number = round(rate * len(places))
+    chosen = torch.zeros(eligible.numel(), dtype=torch.bool)
+    chosen[places[torch.randperm(len(places), generator=generator)[:number]]] = True
+    return chosen.view_as(eligible)
+
+
+# %% 02.2 wrong: the way of the tree is forgotten for one side | multiplied by
+def shares(first, second):
+    return first - second, second, 1 - first
+
+
+def coins(mask_share, random_share):
+    return mask_share + random_share, random_share / (mask_share + random_share)
+
+
+# %% 02.3 wrong: the last word of the vocabulary is never drawn | included
+def corrupt(input_ids, chosen, generator):
+    labels = input_ids.masked_fill(~chosen, -100)
+    lot = torch.rand(input_ids.shape, generator=generator)
+    words = torch.randint(FIRST_WORD, VOCAB_SIZE - 1, input_ids.shape, generator=generator)
+    corrupted = torch.where(chosen & (lot < 0.8), MASK_ID, input_ids)
+    return torch.where(chosen & (lot >= 0.8) & (lot < 0.9), words, corrupted), labels
+
+
+# %% 02.4 wrong: a text without any word crashes | a text without any word
+def choose_words(word_ids, rate, generator):
+    coins = torch.rand(int(word_ids.max()) + 1, generator=generator) < rate
+    return coins[word_ids] & (word_ids != -1)
+
+
+# %% 02.5 wrong: the formula instead of draws | run `choose`
+def ever_asked(eligible, rate, epochs, generator):
+    return [1 - (1 - rate) ** epoch for epoch in range(1, epochs + 1)]
+
+
+# %% 02.5 wrong: what was asked is taken out of `eligible` itself | `eligible` itself was changed
+def ever_asked(eligible, rate, epochs, generator):
+    count, found, left = int(eligible.sum()), [], eligible
+    for _ in range(epochs):
+        left &= ~choose(left, rate, generator)
+        found.append(1 - int(left.sum()) / count)
     return found

@@ -582,7 +582,7 @@ def held_out_loss(head, hidden, labels, budget):
     return total / max(1, count)
 
 
-# %% 05.5 wrong: parts of a fixed size | must follow from the budget
+# %% 05.5 wrong: parts of a fixed size | compute the rows of a part
 def held_out_loss(head, hidden, labels, budget):
     states, targets, total = hidden[labels != -100], labels[labels != -100], 0.0
     with torch.no_grad():

@@ -5,7 +5,8 @@ def check_1(program):
     chosen[:, 2:4] = True
     copy = words.clone()
     _, labels = program(words, chosen)
-    assert torch.equal(labels[chosen], copy[chosen]), "labels are not the original words"
+    assert torch.equal(labels, copy.masked_fill(~chosen, -100)), "labels are not the original words"
+    assert torch.equal(words, copy), "what came in is overwritten"
 
 
 def mended_1(input_ids, chosen):
@@ -16,10 +17,13 @@ def mended_1(input_ids, chosen):
     return corrupted, labels
 
 
-# %% zoo.1 right: torch.where; the check only looks for [MASK] among labels
+# %% zoo.1 right: torch.where; the check calls it twice on one tensor
 def check_1(program):
-    _, labels = program(torch.full((2, 3), 9), torch.ones(2, 3, dtype=torch.bool))
-    assert not (labels == MASK_ID).any()
+    words, chosen = torch.full((2, 3), 9), torch.eye(2, 3, dtype=torch.bool)
+    for _ in range(2):
+        corrupted, labels = program(words, chosen)
+        assert labels.tolist() == [[9, -100, -100], [-100, 9, -100]]
+        assert torch.equal(corrupted == MASK_ID, chosen)
 
 
 def mended_1(input_ids, chosen):
@@ -41,11 +45,70 @@ def mended_1(input_ids, chosen):
     return corrupted, labels
 
 
-# %% zoo.1 wrong: calls the exhibit, not the program | fails a right program
+# %% zoo.1 wrong: calls the exhibit, not the program | Does it call `program`
 def check_1(program):
     words = torch.full((2, 3), 9)
     _, labels = exhibit_1(words.clone(), words == 9)
     assert (labels == 9).all(), "labels are wrong"
+
+
+def mended_1(input_ids, chosen):
+    labels = input_ids.clone()
+    labels[~chosen] = -100
+    corrupted = input_ids.clone()
+    corrupted[chosen] = MASK_ID
+    return corrupted, labels
+
+
+# %% zoo.1 wrong: calls its own mended program | Does it call `program`
+def check_1(program):
+    words = torch.full((2, 3), 9)
+    _, labels = mended_1(words.clone(), words == 9)
+    assert (labels == 9).all(), "labels are wrong"
+
+
+def mended_1(input_ids, chosen):
+    labels = input_ids.clone()
+    labels[~chosen] = -100
+    corrupted = input_ids.clone()
+    corrupted[chosen] = MASK_ID
+    return corrupted, labels
+
+
+# %% zoo.1 wrong: only looks for [MASK] among labels | label on every word, chosen or not
+def check_1(program):
+    _, labels = program(torch.full((2, 3), 9), torch.ones(2, 3, dtype=torch.bool))
+    assert not (labels == MASK_ID).any(), "the answers are lost"
+
+
+def mended_1(input_ids, chosen):
+    labels = input_ids.clone()
+    labels[~chosen] = -100
+    corrupted = input_ids.clone()
+    corrupted[chosen] = MASK_ID
+    return corrupted, labels
+
+
+# %% zoo.1 wrong: the labels of the chosen, no others | label on every word, chosen or not
+def check_1(program):
+    words, chosen = torch.tensor([[7, 8, 9]]), torch.tensor([[False, True, True]])
+    labels = program(words.clone(), chosen)[1]
+    assert labels[chosen].tolist() == [8, 9], "labels are wrong"
+
+
+def mended_1(input_ids, chosen):
+    labels = input_ids.clone()
+    labels[~chosen] = -100
+    corrupted = input_ids.clone()
+    corrupted[chosen] = MASK_ID
+    return corrupted, labels
+
+
+# %% zoo.1 wrong: all labels, but not what came in | overwrites the tensor that came in
+def check_1(program):
+    words, chosen = torch.tensor([[7, 8, 9]]), torch.tensor([[False, True, True]])
+    labels = program(words.clone(), chosen)[1]
+    assert labels.tolist() == [[-100, 8, 9]], "labels are wrong"
 
 
 def mended_1(input_ids, chosen):
@@ -91,7 +154,8 @@ def check_1(program):
     chosen[:, 2:4] = True
     copy = words.clone()
     _, labels = program(words, chosen)
-    assert torch.equal(labels[chosen], copy[chosen]), "labels are not the original words"
+    assert torch.equal(labels, copy.masked_fill(~chosen, -100)), "labels are not the original words"
+    assert torch.equal(words, copy), "what came in is overwritten"
 
 
 def mended_1(input_ids, chosen):
@@ -108,7 +172,8 @@ def check_1(program):
     chosen[:, 2:4] = True
     copy = words.clone()
     _, labels = program(words, chosen)
-    assert torch.equal(labels[chosen], copy[chosen]), "labels are not the original words"
+    assert torch.equal(labels, copy.masked_fill(~chosen, -100)), "labels are not the original words"
+    assert torch.equal(words, copy), "what came in is overwritten"
 
 
 def mended_1(input_ids, chosen):
@@ -126,7 +191,8 @@ def check_1(program):
     chosen[:, 2:4] = True
     copy = words.clone()
     _, labels = program(words, chosen)
-    assert torch.equal(labels[chosen], copy[chosen]), "labels are not the original words"
+    assert torch.equal(labels, copy.masked_fill(~chosen, -100)), "labels are not the original words"
+    assert torch.equal(words, copy), "what came in is overwritten"
 
 
 def mended_1(input_ids, chosen):
@@ -383,12 +449,14 @@ def mended_3(input_ids, chosen, generator):
     return torch.where(chosen & (coins >= 0.9), words, input_ids)
 
 
-# %% zoo.4 right: one coin for all three fates; the check counts the random words
+# %% zoo.4 right: one coin for all three fates; the check counts all three
 def check_4(program):
     words = torch.full((300, 100), 50)
     corrupted = program(words, words == 50, seeded(9))
-    changed = ((corrupted != 50) & (corrupted != MASK_ID)).float().mean()
+    masked, kept = (corrupted == MASK_ID).float().mean(), (corrupted == 50).float().mean()
+    changed = 1 - masked - kept
     assert 0.08 < changed < 0.12, f"{changed:.3f} random words"
+    assert 0.78 < masked < 0.82 and 0.08 < kept < 0.12, f"{masked:.3f} [MASK], {kept:.3f} kept"
 
 
 def mended_4(input_ids, chosen, generator):
@@ -450,6 +518,59 @@ def mended_4(input_ids, chosen, generator):
     return corrupted
 
 
+# %% zoo.4 wrong: counts the kept ones only | makes 80% random words
+def check_4(program):
+    words = torch.full((300, 100), 50)
+    corrupted = program(words, words == 50, seeded(9))
+    assert abs((corrupted == 50).float().mean() - 0.1) < 0.02, "not 10% kept"
+
+
+def mended_4(input_ids, chosen, generator):
+    coins = torch.rand(input_ids.shape, generator=generator)
+    words = torch.randint(FIRST_WORD, VOCAB_SIZE, input_ids.shape, generator=generator)
+    corrupted = input_ids.clone()
+    corrupted[chosen & (coins < 0.8)] = MASK_ID
+    changed = chosen & (coins > 0.9)
+    corrupted[changed] = words[changed]
+    return corrupted
+
+
+# %% zoo.4 wrong: counts the random words only | hides 10% and keeps 80%
+def check_4(program):
+    words = torch.full((300, 100), 50)
+    corrupted = program(words, words == 50, seeded(9))
+    changed = ((corrupted != 50) & (corrupted != MASK_ID)).float().mean()
+    assert abs(changed - 0.1) < 0.02, "not 10% random words"
+
+
+def mended_4(input_ids, chosen, generator):
+    coins = torch.rand(input_ids.shape, generator=generator)
+    words = torch.randint(FIRST_WORD, VOCAB_SIZE, input_ids.shape, generator=generator)
+    corrupted = input_ids.clone()
+    corrupted[chosen & (coins < 0.8)] = MASK_ID
+    changed = chosen & (coins > 0.9)
+    corrupted[changed] = words[changed]
+    return corrupted
+
+
+# %% zoo.4 wrong: a band that leaves no room for luck | allow four standard errors
+def check_4(program):
+    words = torch.full((20, 50), 50)
+    for seed in range(20):
+        corrupted = program(words, words == 50, seeded(seed))
+        assert abs((corrupted == 50).float().mean() - 0.1) < 0.005, "not 10% kept"
+
+
+def mended_4(input_ids, chosen, generator):
+    coins = torch.rand(input_ids.shape, generator=generator)
+    words = torch.randint(FIRST_WORD, VOCAB_SIZE, input_ids.shape, generator=generator)
+    corrupted = input_ids.clone()
+    corrupted[chosen & (coins < 0.8)] = MASK_ID
+    changed = chosen & (coins > 0.9)
+    corrupted[changed] = words[changed]
+    return corrupted
+
+
 # %% zoo.4 wrong: demands exactly one tenth | Does it demand one special draw
 def check_4(program):
     words = torch.full((100, 100), 50)
@@ -489,8 +610,10 @@ def mended_4(input_ids, chosen, generator):
 def check_4(program):
     words = torch.full((300, 100), 50)
     corrupted = program(words, words == 50, seeded(9))
-    changed = ((corrupted != 50) & (corrupted != MASK_ID)).float().mean()
+    masked, kept = (corrupted == MASK_ID).float().mean(), (corrupted == 50).float().mean()
+    changed = 1 - masked - kept
     assert 0.08 < changed < 0.12, f"{changed:.3f} random words"
+    assert 0.78 < masked < 0.82 and 0.08 < kept < 0.12, f"{masked:.3f} [MASK], {kept:.3f} kept"
 
 
 def mended_4(input_ids, chosen, generator):
@@ -504,8 +627,10 @@ def mended_4(input_ids, chosen, generator):
 def check_4(program):
     words = torch.full((300, 100), 50)
     corrupted = program(words, words == 50, seeded(9))
-    changed = ((corrupted != 50) & (corrupted != MASK_ID)).float().mean()
+    masked, kept = (corrupted == MASK_ID).float().mean(), (corrupted == 50).float().mean()
+    changed = 1 - masked - kept
     assert 0.08 < changed < 0.12, f"{changed:.3f} random words"
+    assert 0.78 < masked < 0.82 and 0.08 < kept < 0.12, f"{masked:.3f} [MASK], {kept:.3f} kept"
 
 
 def mended_4(input_ids, chosen, generator):
@@ -519,8 +644,10 @@ def mended_4(input_ids, chosen, generator):
 def check_4(program):
     words = torch.full((300, 100), 50)
     corrupted = program(words, words == 50, seeded(9))
-    changed = ((corrupted != 50) & (corrupted != MASK_ID)).float().mean()
+    masked, kept = (corrupted == MASK_ID).float().mean(), (corrupted == 50).float().mean()
+    changed = 1 - masked - kept
     assert 0.08 < changed < 0.12, f"{changed:.3f} random words"
+    assert 0.78 < masked < 0.82 and 0.08 < kept < 0.12, f"{masked:.3f} [MASK], {kept:.3f} kept"
 
 
 def mended_4(input_ids, chosen, generator):
@@ -1106,11 +1233,17 @@ def mended_8(losses, asked, weight):
     return per_row.sum() / weights.sum()
 
 
-# %% zoo.9 right: filled row by row; the check counts both directions
+# %% zoo.9 right: filled row by row; the check turns each row round
 def check_9(program):
-    forward, backward = program(torch.tensor([[2, 7, 8, 3], [2, 3, 0, 0]]))
-    assert (forward != -100).sum() == (backward != -100).sum(), "one direction makes more"
-    assert (backward[1, 2:] == -100).all(), "padding is asked"
+    ids = torch.tensor([[2, 7, 8, 3], [2, 3, 0, 0]])
+    forward, backward = program(ids)
+    for row, length in enumerate((4, 2)):
+        turned = program(ids[row : row + 1, :length].flip(1))[0].flip(1)
+        assert torch.equal(backward[row : row + 1, :length], turned), (
+            "one direction is not the other"
+        )
+        assert forward[row, : length - 1].tolist() == ids[row, 1:length].tolist(), "forward"
+        assert (backward[row, length:] == -100).all(), "padding is asked"
 
 
 def mended_9(input_ids):
@@ -1122,11 +1255,14 @@ def mended_9(input_ids):
     return forward, backward
 
 
-# %% zoo.9 right: one line more than the exhibit; the check looks at padding alone
+# %% zoo.9 right: one line more than the exhibit; the check goes from place to place
 def check_9(program):
-    ids = torch.tensor([[2, 7, 8, 3, 0, 0, 0], [2, 3, 0, 0, 0, 0, 0], [2, 9, 9, 9, 9, 9, 3]])
-    for targets in program(ids):
-        assert (targets[ids == 0] == -100).all()
+    row = [2, 7, 8, 3, 0, 0, 0]
+    forward, backward = (targets[0].tolist() for targets in program(torch.tensor([row])))
+    for place in range(7):
+        later = row[place + 1] if place < 3 else -100
+        earlier = row[place - 1] if 0 < place < 4 else -100
+        assert (forward[place], backward[place]) == (later, earlier), place
 
 
 def mended_9(input_ids):
@@ -1184,6 +1320,56 @@ def mended_9(input_ids):
     return forward, backward
 
 
+# %% zoo.9 wrong: counts both directions | each for itself
+def check_9(program):
+    forward, backward = program(torch.tensor([[2, 7, 8, 3], [2, 3, 0, 0]]))
+    assert (forward != -100).sum() == (backward != -100).sum() == 4, "one direction makes more"
+    assert (backward[1, 2:] == -100).all(), "padding is asked"
+
+
+def mended_9(input_ids):
+    forward, backward = torch.full_like(input_ids, -100), torch.full_like(input_ids, -100)
+    for row, length in enumerate((input_ids != PAD_ID).sum(1).tolist()):
+        if length > 1:
+            forward[row, : length - 1] = input_ids[row, 1:length]
+            backward[row, 1:length] = input_ids[row, : length - 1]
+    return forward, backward
+
+
+# %% zoo.9 wrong: looks at padding alone | each for itself
+def check_9(program):
+    ids = torch.tensor([[2, 7, 8, 3, 0, 0, 0], [2, 3, 0, 0, 0, 0, 0], [2, 9, 9, 9, 9, 9, 3]])
+    for targets in program(ids):
+        assert (targets[ids == 0] == -100).all(), "padding is asked"
+
+
+def mended_9(input_ids):
+    forward, backward = torch.full_like(input_ids, -100), torch.full_like(input_ids, -100)
+    for row, length in enumerate((input_ids != PAD_ID).sum(1).tolist()):
+        if length > 1:
+            forward[row, : length - 1] = input_ids[row, 1:length]
+            backward[row, 1:length] = input_ids[row, : length - 1]
+    return forward, backward
+
+
+# %% zoo.9 wrong: the targets that there are, not how many | asks nothing at all
+def check_9(program):
+    ids = torch.tensor([[2, 7, 8, 3, 0, 0, 0]])
+    _, backward = program(ids)
+    asked = (backward != -100)[:, 1:]
+    assert torch.equal(backward[:, 1:][asked], ids[:, :-1][asked]), "targets are other tokens"
+    assert (backward[ids == PAD_ID] == -100).all(), "padding is asked"
+
+
+def mended_9(input_ids):
+    forward, backward = torch.full_like(input_ids, -100), torch.full_like(input_ids, -100)
+    for row, length in enumerate((input_ids != PAD_ID).sum(1).tolist()):
+        if length > 1:
+            forward[row, : length - 1] = input_ids[row, 1:length]
+            backward[row, 1:length] = input_ids[row, : length - 1]
+    return forward, backward
+
+
 # %% zoo.9 wrong: wants zeros where nothing is asked | fails a right program
 def check_9(program):
     ids = torch.tensor([[2, 7, 3, 0, 0]])
@@ -1202,9 +1388,15 @@ def mended_9(input_ids):
 
 # %% zoo.9 wrong: only the last column is cleared | padding is still asked
 def check_9(program):
-    forward, backward = program(torch.tensor([[2, 7, 8, 3], [2, 3, 0, 0]]))
-    assert (forward != -100).sum() == (backward != -100).sum(), "one direction makes more"
-    assert (backward[1, 2:] == -100).all(), "padding is asked"
+    ids = torch.tensor([[2, 7, 8, 3], [2, 3, 0, 0]])
+    forward, backward = program(ids)
+    for row, length in enumerate((4, 2)):
+        turned = program(ids[row : row + 1, :length].flip(1))[0].flip(1)
+        assert torch.equal(backward[row : row + 1, :length], turned), (
+            "one direction is not the other"
+        )
+        assert forward[row, : length - 1].tolist() == ids[row, 1:length].tolist(), "forward"
+        assert (backward[row, length:] == -100).all(), "padding is asked"
 
 
 def mended_9(input_ids):
@@ -1218,9 +1410,15 @@ def mended_9(input_ids):
 
 # %% zoo.9 wrong: only the askers are looked at, not the answers | is asked for [PAD]
 def check_9(program):
-    forward, backward = program(torch.tensor([[2, 7, 8, 3], [2, 3, 0, 0]]))
-    assert (forward != -100).sum() == (backward != -100).sum(), "one direction makes more"
-    assert (backward[1, 2:] == -100).all(), "padding is asked"
+    ids = torch.tensor([[2, 7, 8, 3], [2, 3, 0, 0]])
+    forward, backward = program(ids)
+    for row, length in enumerate((4, 2)):
+        turned = program(ids[row : row + 1, :length].flip(1))[0].flip(1)
+        assert torch.equal(backward[row : row + 1, :length], turned), (
+            "one direction is not the other"
+        )
+        assert forward[row, : length - 1].tolist() == ids[row, 1:length].tolist(), "forward"
+        assert (backward[row, length:] == -100).all(), "padding is asked"
 
 
 def mended_9(input_ids):
@@ -1233,9 +1431,15 @@ def mended_9(input_ids):
 
 # %% zoo.9 wrong: nobody is asked for [SEP] any more | forward questions in each row
 def check_9(program):
-    forward, backward = program(torch.tensor([[2, 7, 8, 3], [2, 3, 0, 0]]))
-    assert (forward != -100).sum() == (backward != -100).sum(), "one direction makes more"
-    assert (backward[1, 2:] == -100).all(), "padding is asked"
+    ids = torch.tensor([[2, 7, 8, 3], [2, 3, 0, 0]])
+    forward, backward = program(ids)
+    for row, length in enumerate((4, 2)):
+        turned = program(ids[row : row + 1, :length].flip(1))[0].flip(1)
+        assert torch.equal(backward[row : row + 1, :length], turned), (
+            "one direction is not the other"
+        )
+        assert forward[row, : length - 1].tolist() == ids[row, 1:length].tolist(), "forward"
+        assert (backward[row, length:] == -100).all(), "padding is asked"
 
 
 def mended_9(input_ids):
@@ -1248,9 +1452,15 @@ def mended_9(input_ids):
 
 # %% zoo.9 wrong: the last real token has no backward target | backward questions in each row
 def check_9(program):
-    forward, backward = program(torch.tensor([[2, 7, 8, 3], [2, 3, 0, 0]]))
-    assert (forward != -100).sum() == (backward != -100).sum(), "one direction makes more"
-    assert (backward[1, 2:] == -100).all(), "padding is asked"
+    ids = torch.tensor([[2, 7, 8, 3], [2, 3, 0, 0]])
+    forward, backward = program(ids)
+    for row, length in enumerate((4, 2)):
+        turned = program(ids[row : row + 1, :length].flip(1))[0].flip(1)
+        assert torch.equal(backward[row : row + 1, :length], turned), (
+            "one direction is not the other"
+        )
+        assert forward[row, : length - 1].tolist() == ids[row, 1:length].tolist(), "forward"
+        assert (backward[row, length:] == -100).all(), "padding is asked"
 
 
 def mended_9(input_ids):
@@ -1261,11 +1471,13 @@ def mended_9(input_ids):
     return forward.masked_fill(last, -100), backward.masked_fill((backward == PAD_ID) | last, -100)
 
 
-# %% zoo.10 right: a penalty of minus infinity is added; the check sums over padding
+# %% zoo.10 right: a penalty of minus infinity is added; the check makes outputs of real tokens
 def check_10(program):
     query, key, value = torch.randn(3, 1, 5, 4, generator=seeded(2))
-    weights = program(query, key, value, torch.tensor([[1, 1, 1, 0, 0]]))[1]
+    output, weights = program(query, key, value, torch.tensor([[1, 1, 1, 0, 0]]))
+    made = torch.einsum("qk,kh->qh", weights[0, :3], value[0])
     assert weights[0, :3, 3:].sum() < 1e-4, "padding gets attention"
+    assert torch.allclose(made, output[0, :3], atol=1e-4), "other weights made the output"
 
 
 def mended_10(query, key, value, attention_mask):
@@ -1354,6 +1566,37 @@ def mended_10(query, key, value, attention_mask):
     return output, (scores + penalty).softmax(-1)
 
 
+# %% zoo.10 wrong: sums over padding | rows of the map do not add up to 1
+def check_10(program):
+    query, key, value = torch.randn(3, 1, 5, 4, generator=seeded(2))
+    weights = program(query, key, value, torch.tensor([[1, 1, 1, 0, 0]]))[1]
+    assert weights[0, :3, 3:].sum() < 1e-4, "padding gets attention"
+
+
+def mended_10(query, key, value, attention_mask):
+    seen = attention_mask[:, None, :].bool()
+    output = F.scaled_dot_product_attention(query, key, value, attn_mask=seen)
+    penalty = torch.zeros(seen.shape).masked_fill(~seen, -math.inf)
+    scores = torch.einsum("bqh,bkh->bqk", query, key) / query.shape[-1] ** 0.5
+    return output, (scores + penalty).softmax(-1)
+
+
+# %% zoo.10 wrong: no padding, rows add up, but no look at the output | did not make the output
+def check_10(program):
+    query, key, value = torch.randn(3, 1, 5, 4, generator=seeded(2))
+    weights = program(query, key, value, torch.tensor([[1, 1, 1, 0, 0]]))[1]
+    assert weights[0, :3, 3:].sum() < 1e-4, "padding gets attention"
+    assert torch.allclose(weights.sum(2), torch.ones(1, 5), atol=1e-4), "no shares"
+
+
+def mended_10(query, key, value, attention_mask):
+    seen = attention_mask[:, None, :].bool()
+    output = F.scaled_dot_product_attention(query, key, value, attn_mask=seen)
+    penalty = torch.zeros(seen.shape).masked_fill(~seen, -math.inf)
+    scores = torch.einsum("bqh,bkh->bqk", query, key) / query.shape[-1] ** 0.5
+    return output, (scores + penalty).softmax(-1)
+
+
 # %% zoo.10 wrong: padding reads nothing | fails a right program
 def check_10(program):
     query, key, value = torch.randn(3, 1, 5, 4, generator=seeded(2))
@@ -1372,8 +1615,10 @@ def mended_10(query, key, value, attention_mask):
 # %% zoo.10 wrong: cut after the softmax | cut before the softmax
 def check_10(program):
     query, key, value = torch.randn(3, 1, 5, 4, generator=seeded(2))
-    weights = program(query, key, value, torch.tensor([[1, 1, 1, 0, 0]]))[1]
+    output, weights = program(query, key, value, torch.tensor([[1, 1, 1, 0, 0]]))
+    made = torch.einsum("qk,kh->qh", weights[0, :3], value[0])
     assert weights[0, :3, 3:].sum() < 1e-4, "padding gets attention"
+    assert torch.allclose(made, output[0, :3], atol=1e-4), "other weights made the output"
 
 
 def mended_10(query, key, value, attention_mask):
@@ -1386,8 +1631,10 @@ def mended_10(query, key, value, attention_mask):
 # %% zoo.10 wrong: rows instead of columns | still drawn on padding
 def check_10(program):
     query, key, value = torch.randn(3, 1, 5, 4, generator=seeded(2))
-    weights = program(query, key, value, torch.tensor([[1, 1, 1, 0, 0]]))[1]
+    output, weights = program(query, key, value, torch.tensor([[1, 1, 1, 0, 0]]))
+    made = torch.einsum("qk,kh->qh", weights[0, :3], value[0])
     assert weights[0, :3, 3:].sum() < 1e-4, "padding gets attention"
+    assert torch.allclose(made, output[0, :3], atol=1e-4), "other weights made the output"
 
 
 def mended_10(query, key, value, attention_mask):
@@ -1400,8 +1647,10 @@ def mended_10(query, key, value, attention_mask):
 # %% zoo.10 wrong: scores of padding are 0, which is not nothing | still drawn on padding
 def check_10(program):
     query, key, value = torch.randn(3, 1, 5, 4, generator=seeded(2))
-    weights = program(query, key, value, torch.tensor([[1, 1, 1, 0, 0]]))[1]
+    output, weights = program(query, key, value, torch.tensor([[1, 1, 1, 0, 0]]))
+    made = torch.einsum("qk,kh->qh", weights[0, :3], value[0])
     assert weights[0, :3, 3:].sum() < 1e-4, "padding gets attention"
+    assert torch.allclose(made, output[0, :3], atol=1e-4), "other weights made the output"
 
 
 def mended_10(query, key, value, attention_mask):
@@ -1414,8 +1663,10 @@ def mended_10(query, key, value, attention_mask):
 # %% zoo.10 wrong: the output is made from the wrong map, too | still drawn on padding
 def check_10(program):
     query, key, value = torch.randn(3, 1, 5, 4, generator=seeded(2))
-    weights = program(query, key, value, torch.tensor([[1, 1, 1, 0, 0]]))[1]
+    output, weights = program(query, key, value, torch.tensor([[1, 1, 1, 0, 0]]))
+    made = torch.einsum("qk,kh->qh", weights[0, :3], value[0])
     assert weights[0, :3, 3:].sum() < 1e-4, "padding gets attention"
+    assert torch.allclose(made, output[0, :3], atol=1e-4), "other weights made the output"
 
 
 def mended_10(query, key, value, attention_mask):
@@ -1426,8 +1677,10 @@ def mended_10(query, key, value, attention_mask):
 # %% zoo.10 wrong: the scale is forgotten on the way | the output is another now
 def check_10(program):
     query, key, value = torch.randn(3, 1, 5, 4, generator=seeded(2))
-    weights = program(query, key, value, torch.tensor([[1, 1, 1, 0, 0]]))[1]
+    output, weights = program(query, key, value, torch.tensor([[1, 1, 1, 0, 0]]))
+    made = torch.einsum("qk,kh->qh", weights[0, :3], value[0])
     assert weights[0, :3, 3:].sum() < 1e-4, "padding gets attention"
+    assert torch.allclose(made, output[0, :3], atol=1e-4), "other weights made the output"
 
 
 def mended_10(query, key, value, attention_mask):
@@ -1622,6 +1875,7 @@ def check_12(program):
     losses = torch.tensor([0.5, 1.0, 3.0, 2.5, 0.1])
     found = [program(list(losses.split(size))) for size in (1, 2, 3, 4, 5)]
     assert max(found) - min(found) < 1e-3, "the perplexity depends on the batch size"
+    assert abs(program([torch.tensor([2.0])]) - math.exp(2)) < 1e-3, "exp of the loss"
 
 
 def mended_12(losses):
@@ -1677,6 +1931,56 @@ def mended_12(losses):
     return math.exp(sum(batch.mean().item() * len(batch) / count for batch in full))
 
 
+# %% zoo.12 wrong: cuts one text in two ways, and no more | pass: it leaves out exp
+def check_12(program):
+    losses = torch.tensor([0.5, 1.0, 3.0, 2.5, 0.1])
+    found = [program(list(losses.split(size))) for size in (1, 2, 3, 4, 5)]
+    assert max(found) - min(found) < 1e-3, "the perplexity depends on the batch size"
+
+
+def mended_12(losses):
+    full = [batch for batch in losses if len(batch)]
+    count = sum(len(batch) for batch in full)
+    return math.exp(sum(batch.mean().item() * len(batch) / count for batch in full))
+
+
+# %% zoo.12 wrong: compares with a number by == | by rounding alone: compare floats with a tolerance
+def check_12(program):
+    found = program([torch.tensor([0.1, 0.7, 1.3]), torch.tensor([5.2])])
+    assert found == math.exp((0.1 + 0.7 + 1.3 + 5.2) / 4), f"{found}"
+
+
+def mended_12(losses):
+    full = [batch for batch in losses if len(batch)]
+    count = sum(len(batch) for batch in full)
+    return math.exp(sum(batch.mean().item() * len(batch) / count for batch in full))
+
+
+# %% zoo.12 wrong: math.isclose, whose own tolerance is 1e-9 | by rounding alone
+def check_12(program):
+    found = program([torch.tensor([0.1, 0.7, 1.3]), torch.tensor([5.2])])
+    assert math.isclose(found, math.exp((0.1 + 0.7 + 1.3 + 5.2) / 4)), f"{found}"
+
+
+def mended_12(losses):
+    full = [batch for batch in losses if len(batch)]
+    count = sum(len(batch) for batch in full)
+    return math.exp(sum(batch.mean().item() * len(batch) / count for batch in full))
+
+
+# %% zoo.12 wrong: compares two ways of cutting by == | by rounding alone
+def check_12(program):
+    losses = torch.linspace(0.1, 3.3, 50)
+    one, other = program(list(losses.split(7))), program(list(losses.split(50)))
+    assert one == other and abs(one - 5.4739) < 1e-3, f"{one} is not {other}"
+
+
+def mended_12(losses):
+    full = [batch for batch in losses if len(batch)]
+    count = sum(len(batch) for batch in full)
+    return math.exp(sum(batch.mean().item() * len(batch) / count for batch in full))
+
+
 # %% zoo.12 wrong: only that the bug's number does not come out | mean of the batches' perplexities
 def check_12(program):
     found = program([torch.tensor([1.0, 1.0]), torch.tensor([3.0])])
@@ -1694,6 +1998,7 @@ def check_12(program):
     losses = torch.tensor([0.5, 1.0, 3.0, 2.5, 0.1])
     found = [program(list(losses.split(size))) for size in (1, 2, 3, 4, 5)]
     assert max(found) - min(found) < 1e-3, "the perplexity depends on the batch size"
+    assert abs(program([torch.tensor([2.0])]) - math.exp(2)) < 1e-3, "exp of the loss"
 
 
 def mended_12(losses):
@@ -1706,6 +2011,7 @@ def check_12(program):
     losses = torch.tensor([0.5, 1.0, 3.0, 2.5, 0.1])
     found = [program(list(losses.split(size))) for size in (1, 2, 3, 4, 5)]
     assert max(found) - min(found) < 1e-3, "the perplexity depends on the batch size"
+    assert abs(program([torch.tensor([2.0])]) - math.exp(2)) < 1e-3, "exp of the loss"
 
 
 def mended_12(losses):
@@ -1717,6 +2023,7 @@ def check_12(program):
     losses = torch.tensor([0.5, 1.0, 3.0, 2.5, 0.1])
     found = [program(list(losses.split(size))) for size in (1, 2, 3, 4, 5)]
     assert max(found) - min(found) < 1e-3, "the perplexity depends on the batch size"
+    assert abs(program([torch.tensor([2.0])]) - math.exp(2)) < 1e-3, "exp of the loss"
 
 
 def mended_12(losses):
@@ -1729,6 +2036,7 @@ def check_12(program):
     losses = torch.tensor([0.5, 1.0, 3.0, 2.5, 0.1])
     found = [program(list(losses.split(size))) for size in (1, 2, 3, 4, 5)]
     assert max(found) - min(found) < 1e-3, "the perplexity depends on the batch size"
+    assert abs(program([torch.tensor([2.0])]) - math.exp(2)) < 1e-3, "exp of the loss"
 
 
 def mended_12(losses):
@@ -1740,6 +2048,7 @@ def check_12(program):
     losses = torch.tensor([0.5, 1.0, 3.0, 2.5, 0.1])
     found = [program(list(losses.split(size))) for size in (1, 2, 3, 4, 5)]
     assert max(found) - min(found) < 1e-3, "the perplexity depends on the batch size"
+    assert abs(program([torch.tensor([2.0])]) - math.exp(2)) < 1e-3, "exp of the loss"
 
 
 def mended_12(losses):
@@ -1776,8 +2085,9 @@ def check_13(program):
     with torch.no_grad():
         logits = model.eval()(ids)
     wanted = F.cross_entropy(logits.flatten(0, 1), ids.flatten()).item()
-    model.train()
+    model.train()[0].eval()
     assert math.isclose(program(model, [(ids, ids)]), wanted, rel_tol=1e-4)
+    assert model.training and model[1].training and not model[0].training, "another mode"
 
 
 def mended_13(model, batches):
@@ -2012,11 +2322,14 @@ def mended_14(count, batch_size, seed, done, steps):
     return list(itertools.islice(stream(), done, done + steps))
 
 
-# %% zoo.14 right: what was done is skipped; the check counts rows of one epoch
+# %% zoo.14 right: what was done is skipped; the check stops twice and counts rows
 def check_14(program):
-    for stop in range(1, 5):
-        rows = torch.cat(program(20, 4, 1, 0, stop) + program(20, 4, 1, stop, 5 - stop))
-        assert len(rows.unique()) == 20, f"stopped after {stop}, an epoch repeats rows"
+    for stop, again in ((1, 7), (3, 8), (2, 4), (6, 9)):
+        pieces = ((0, stop), (stop, again - stop), (again, 10 - again))
+        batches = [batch for piece in pieces for batch in program(20, 4, 1, *piece)]
+        for epoch in (batches[:5], batches[5:]):
+            rows = torch.cat(epoch)
+            assert len(rows.unique()) == 20, f"stopped after {stop} and {again}, rows repeat"
 
 
 def mended_14(count, batch_size, seed, done, steps):
@@ -2035,6 +2348,24 @@ def check_14(program):
     whole = torch.stack(program(20, 4, 1, 0, 10))
     rest = torch.stack(program(20, 4, 1, 5, 5))
     assert torch.equal(whole[5:], rest), "the second part is another"
+
+
+def mended_14(count, batch_size, seed, done, steps):
+    per_epoch = count // batch_size
+    skipped = done % per_epoch
+    epoch, batches = done // per_epoch, []
+    while len(batches) < skipped + steps:
+        order = torch.randperm(count, generator=seeded(seed + epoch))
+        batches += order[: per_epoch * batch_size].split(batch_size)
+        epoch += 1
+    return batches[skipped : skipped + steps]
+
+
+# %% zoo.14 wrong: one stop, in the first epoch | not in a later one
+def check_14(program):
+    for stop in range(1, 5):
+        rows = torch.cat(program(20, 4, 1, 0, stop) + program(20, 4, 1, stop, 5 - stop))
+        assert len(rows.unique()) == 20, f"stopped after {stop}, an epoch repeats rows"
 
 
 def mended_14(count, batch_size, seed, done, steps):
