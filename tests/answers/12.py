@@ -343,7 +343,7 @@ def pll(model, tokenizer, texts, whole_word=False):
     return [scores.log_softmax(-1)[at - 1, torch.tensor(ids)[at]].sum().item()]
 
 
-# %% 12.3 wrong: logits are added up, not their logarithms of P | has
+# %% 12.3 wrong: logits are added up, not their logarithms of P | take ln P (log_softmax
 def pll(model, tokenizer, texts, whole_word=False):
     ids = torch.tensor(tokenizer.encode(texts[0]))
     at = torch.arange(1, len(ids) - 1)
@@ -782,4 +782,34 @@ def mend(logits, targets, rows):
     for divisor in (1, T):
         best = (logits / divisor).softmax(-1).max(-1)
         found.append(reliability(best[0].double(), best[1] == targets, BINS))
+    return T, *found
+
+
+# %% 12.5 wrong: a tensor is returned | a float is needed
+def temperature_of(logits, targets):
+    trials = torch.tensor([0.2 * 1.02**step for step in range(163)])
+    losses = [torch.nn.functional.cross_entropy(logits / t, targets).item() for t in trials]
+    return trials[losses.index(min(losses))]
+
+
+def mend(logits, targets, rows):
+    return None
+
+
+# %% 12.5 wrong: the calibration error is made smallest | not the calibration error
+def temperature_of(logits, targets):
+    def error_at(t):
+        best = (logits.double() / t).softmax(-1).max(-1)
+        return reliability(best[0], best[1] == targets, BINS)[0]
+
+    trials = [0.2 * 1.02**step for step in range(163)]
+    return min(trials, key=error_at)
+
+
+def mend(logits, targets, rows):
+    fit = rows % 2 == 0
+    T, found = temperature_of(logits[fit], targets[fit]), []
+    for divisor in (1, T):
+        best = (logits[~fit] / divisor).softmax(-1).max(-1)
+        found.append(reliability(best[0].double(), best[1] == targets[~fit], BINS))
     return T, *found
