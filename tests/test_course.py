@@ -157,6 +157,13 @@ def test_an_option_that_stands_before_the_command_counts(course, command):
     assert args.here and args.build == "cpu"
 
 
+def test_jupyterlab_opens_at_the_lessons_with_the_labs_that_were_started_beside_them(course):
+    assert course.where_to_open(course.parse(["lab"])) == [
+        f"--ServerApp.root_dir={ROOT}",
+        "--LabApp.default_url=/lab/tree/notebooks",
+    ]
+
+
 def test_a_mistake_about_labs_is_told_before_a_set_up(course, monkeypatch, capsys):
     monkeypatch.setattr(course, "enter_environment", lambda *_: pytest.fail("set up"))
     with pytest.raises(SystemExit) as stop:
