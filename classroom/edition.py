@@ -1,5 +1,6 @@
 """The student's edition of a lab: without solutions, hidden tests and outputs."""
 
+import itertools
 import json
 import re
 from pathlib import Path
@@ -33,18 +34,25 @@ def start(key: str, folder: Path = HOME) -> tuple[Path, bool]:
 
     An edition that is there and untouched is left alone; one that was begun is never overwritten:
     the new copy gets the next free name.
+
+    Raises:
+        OSError: the folder cannot be written to; nothing is left there.
     """
     source = labs()[key]
     text = json.dumps(student_edition(json.loads(source.read_text("utf-8"))), indent=1) + "\n"
     folder.mkdir(parents=True, exist_ok=True)
-    number = 1
-    while True:
+    for number in itertools.count(1):
         path = folder / (source.stem + (f"_{number}" if number > 1 else "") + source.suffix)
         try:
-            with open(path, "x", encoding="utf-8", newline="\n") as file:
-                file.write(text)
-            return path, True
+            file = open(path, "x", encoding="utf-8", newline="\n")
         except FileExistsError:
             if path.is_file() and path.read_bytes() == text.encode():
                 return path, False
-        number += 1
+            continue
+        try:
+            with file:
+                file.write(text)
+        except BaseException:  # a full disk: half a lab is worse than none
+            path.unlink()
+            raise
+        return path, True

@@ -2,7 +2,10 @@
 
 import ast
 import json
+import os
 import re
+import subprocess
+import sys
 
 import lab_answers
 import nbformat
@@ -140,6 +143,18 @@ def test_work_that_was_begun_is_never_overwritten(tmp_path):
     second, new = start("02", tmp_path)
     assert new and second.name == "02_masking_lab_2.ipynb" and first.read_bytes() == begun
     assert start("02", tmp_path) == (second, False)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no limit on a file's size")
+def test_a_full_disk_leaves_no_half_of_a_lab(tmp_path):
+    program = (
+        "import resource, signal, sys; from pathlib import Path; from classroom.edition import start;"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN);"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000)); start('02', Path(sys.argv[1]))"
+    )
+    command = [sys.executable, "-c", program, str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert "OSError" in done.stderr and list(tmp_path.iterdir()) == []
 
 
 # ---- reading what students hand in ---------------------------------------------------------------
