@@ -148,7 +148,8 @@ def test_work_that_was_begun_is_never_overwritten(tmp_path):
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no limit on a file's size")
 def test_a_full_disk_leaves_no_half_of_a_lab(tmp_path):
     program = (
-        "import resource, signal, sys; from pathlib import Path; from classroom.edition import start;"
+        "import resource, signal, sys; from pathlib import Path;"
+        "from classroom.edition import start;"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN);"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000)); start('02', Path(sys.argv[1]))"
     )
