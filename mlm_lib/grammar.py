@@ -18,7 +18,8 @@ from typing import NamedTuple
 import torch
 
 from mlm_lib import DATA
-from mlm_lib.checks import choice, probability, refused, shares, whole_number
+from mlm_lib.channel import Channel
+from mlm_lib.checks import choice, refused, whole_number
 from mlm_lib.forward_backward import Evidence, ForwardBackward, Model, side_by_side
 from mlm_lib.grammar_file import read_worlds
 
@@ -168,7 +169,7 @@ class Grammar:
             some = "such as grammar.sample(1000, seed=1)"
             raise ValueError(f"documents is empty; a floor needs some, {some}")
         choice("objective", objective, ("masked", "forward", "backward"))
-        channel = _Channel(rate, mask_share, random_share, random_vocabulary_size, len(self._index))
+        channel = Channel(rate, mask_share, random_share, random_vocabulary_size, len(self._index))
         seed = whole_number("seed", seed, 0, 2**64 - 1)
         whole = torch.tensor([-self.log_prob(words) for words in documents], dtype=torch.float64)
         for nats, words in zip(whole, documents):
@@ -273,56 +274,6 @@ class Grammar:
                     weights = world.weights([evidence[n] for n in some], [asked[n] for n in some])
                     found[:, : weights.shape[1], some] += weights
         return found
-
-
-class _Channel:
-    """How a document reaches the reader: 80/10/10, as lesson 02 does it, and how to undo it.
-
-    Of a word w that is *selected* he is shown a token y, one of N, or nothing:
-
-        P(y | w, selected) = keep_share·[y = w] + random_share/N       P(nothing) = mask_share
-
-    He does not know which of the other words were selected, each at the given rate, so there
-
-        P(y | w) = (1 − rate)·[y = w] + rate·P(y | w, selected)
-                 = (1 − rate·(1 − keep_share))·[y = w] + rate·random_share/N
-                 = true·[y = w] + noise
-    """
-
-    def __init__(self, rate, mask_share, random_share, tokens, words):
-        self.rate = probability("rate", rate)
-        self.mask_share, self.random_share = shares(mask_share, random_share)
-        self.keep_share = max(0.0, 1 - self.mask_share - self.random_share)
-        tokens = whole_number("random_vocabulary_size", tokens, words, none=True) or words
-        self.words, self.tokens = words, tokens  # V and N
-        self.drawn = self.random_share / self.tokens  # chance of each random word
-        self.true = 1 - self.rate * (1 - self.keep_share)
-        self.noise = self.rate * self.random_share / self.tokens
-
-    def show(self, ids, generator):
-        """Which words (T,) are selected, and what is shown of all: ids (T,), −1 for nothing."""
-        selected = torch.rand(len(ids), generator=generator) < self.rate
-        roll = torch.rand(len(ids), generator=generator)
-        other = torch.randint(self.tokens, (len(ids),), generator=generator)
-        # A token that is no word of the grammar says nothing: noise shows it, whatever the word.
-        other[other >= self.words] = -1
-        hidden = selected & (roll < self.mask_share)
-        swapped = selected & ~hidden & (roll < self.mask_share + self.random_share)
-        return selected, torch.where(swapped, other, ids).masked_fill(hidden, -1)
-
-    def if_selected(self, asked, chances):
-        """(T,): P(w | y, selected), of words w, shown as y, from P(w) and P(y) given the rest.
-
-        asked: (2, T), the ids of w and of y. chances: (2, T), their chances given what is shown
-        elsewhere, as if nothing were shown here.
-        """
-        (word, shown), (p_word, p_shown) = asked, chances
-        # Bayes' rule: P(w | y) = P(w)·P(y | w, selected) / Σ_v P(v)·P(y | v, selected), v any word
-        #                       = P(w)·(keep·[y = w] + drawn) / (keep·P(y) + drawn)
-        channel = self.keep_share * (shown == word).double() + self.drawn
-        weighed = p_word * channel / (self.keep_share * p_shown + self.drawn)
-        # Where nothing is shown, P(nothing | w, selected) = mask_share cancels, and P(w) stays.
-        return torch.where(shown < 0, p_word, weighed)
 
 
 class _World:

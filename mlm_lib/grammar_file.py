@@ -7,8 +7,6 @@ world the chances of its states, its steps with their sentences, and the fillers
 import itertools
 import math
 import re
-import tomllib
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,13 +14,13 @@ import torch
 
 from mlm_lib.checks import choice, path_name, probability, refused
 from mlm_lib.forward_backward import Sentence, Step
+from mlm_lib.grammar_lines import GrammarText, Where
 
 # What BERT's tokenizer takes for one word, and the grammar for one token.
 WORD = re.compile(r"[a-z]+|[0-9]+|[.,:;?-]")
 ONE_WORD = "one word of a-z, one number, or one of . , : ; ? -"
 # {a:animal}, {country.capital}, {opinion|mood}: an article or none, a name, the latent behind |
 SLOT = re.compile(r"\{(a:)?([a-z_]+(?:\.[a-z_]+)?)(?:\|([a-z_]+(?:\.[a-z_]+)?))?\}")
-HEAD = re.compile(r"\s*\[([\w.\" -]+)\]\s*(#.*)?$")
 # "an" by sound: a vowel, except those spoken like "you" or "one"; a silent h; 8, 11 and 18.
 AN = re.compile(
     r"(?!uni(?![nm])|eu|ukr|uru|one$|once$|us[aeu])[aeiou]|hour|hono|hones|heir|8|1[18]$"
@@ -64,7 +62,7 @@ def read_worlds(path, worlds=None):
     if not path.is_file():
         remedy = "give the path of a grammar, or None for the course's own"
         raise FileNotFoundError(f"{path} is not a file; {remedy}")
-    file = _File(path)
+    file = GrammarText(path)
     names = list(file.tables) if worlds is None else worlds
     names = [names] if isinstance(names, str) else names
     if not isinstance(names, list | tuple | set) or not names:
@@ -335,63 +333,3 @@ def _flat(table, prefix=""):
             yield from _flat(value, f"{prefix}{key}.")
         else:
             yield prefix + key, value
-
-
-# ------------------------------------------------------------------------------------ lines
-
-
-class _File:
-    """The text of a grammar file and its tables."""
-
-    def __init__(self, path):
-        self.path = path
-        try:
-            self.text = path.read_text(encoding="utf-8")
-            self.tables = tomllib.loads(self.text)  # its errors name line and column
-        except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-            raise ValueError(f"{path} is no TOML file: {error}") from None
-        if not self.tables:
-            raise Where(self).error("no world in it")
-
-
-@dataclass(frozen=True)
-class Where:
-    """A place in a grammar file: a world, a table, and a text in its line or a key before it."""
-
-    file: _File
-    world: str = ""
-    table: str = ""
-    text: str = ""
-    key: str = ""
-
-    def at(self, **changes):
-        return replace(self, **changes)
-
-    def error(self, message):
-        """A ValueError that names file, line and world."""
-        world = f"world {self.world!r}: " if self.world else ""
-        return ValueError(f"{self.file.path}, line {self._line()}: {world}{message}")
-
-    def told(self, message):
-        """The same about a part of a sentence, which it quotes."""
-        return self.error(f"{message}, in {self.text!r}")
-
-    def _line(self):
-        """The first line in the table that has the text or begins with the key, else its head.
-
-        A table without a head of its own is looked for in the one around it.
-        """
-        best, inside, nearest = 1, not self.table, ""
-        begins = re.compile(rf"\s*(\S+\.)?{re.escape(self.key)}\s*[.=]")
-        for number, line in enumerate(self.file.text.splitlines(), 1):
-            head = HEAD.match(line)
-            if head:
-                around = f"{self.table}.".startswith(f"{head[1]}.")
-                inside = around or not self.table or f"{head[1]}.".startswith(f"{self.table}.")
-                nearer = not nearest or (around and len(head[1]) > len(nearest))
-                if inside and self.table and nearer:
-                    best, nearest = number, head[1]
-            has_text = self.text and self.text in line
-            if inside and (has_text or (self.key and begins.match(line))):
-                return number
-        return best

@@ -7,7 +7,6 @@ Sources: Wu et al. 2016 (the model), Devlin et al. 2019 (BERT's use of it), and 
 library, whose results this file repeats id for id.
 """
 
-import heapq
 import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping
@@ -16,10 +15,10 @@ from pathlib import Path
 
 from mlm_lib.checks import flag, id_list, path_name, refused, string, whole_number
 from mlm_lib.files import write
+from mlm_lib.merges import PREFIX, merges, symbols_of
 from mlm_lib.words import BLANK, count_words, split_words
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-PREFIX = "##"  # marks a piece that continues a word
 MAX_WORD_LENGTH = 100  # longer words become [UNK], as in BERT
 # Decoded without a blank before them, as in BERT.
 _CLOSE_UP = (".", ",", "?", "!", "n't", "'m", "'s", "'ve", "'re")
@@ -105,7 +104,7 @@ class WordPieceTokenizer:
         # 2. Words in single letters: stone -> s ##t ##o ##n ##e
         common = sorted(letters, key=lambda letter: (-letters[letter], letter))[:limit_alphabet]
         kept = set(common)
-        symbols = [_symbols(word, kept) for word in words]
+        symbols = [symbols_of(word, kept) for word in words]
         # 3. The vocabulary begins with the special tokens, the alphabet and its ## forms.
         continued = {symbol for parts in symbols for symbol in parts[1:]}
         vocab = dict.fromkeys([*SPECIAL_TOKENS, *sorted(common), *sorted(continued)])
@@ -115,7 +114,7 @@ class WordPieceTokenizer:
                 f"alone make {len(vocab)}: raise it or lower limit_alphabet={limit_alphabet}"
             )
         # 4. Merge until it is full: ##n ##e -> ##ne, ##o ##ne -> ##one, ...
-        for left, right in _merges(symbols, list(words.values()), min_frequency):
+        for left, right in merges(symbols, list(words.values()), min_frequency):
             if len(vocab) >= vocab_size:
                 break
             vocab.setdefault(left + right.removeprefix(PREFIX))
@@ -241,76 +240,6 @@ def match_longest(word, vocab):
         pieces.append(piece)
         start = end
     return pieces
-
-
-# ------------------------------------------------------------------------------------ merges
-
-
-def _symbols(word, kept):
-    """The letters of a word: the first bare, the others with the prefix.
-
-    A letter that is not kept leaves a gap: what follows it still does not begin the word.
-    """
-    parts = [word[0], *(PREFIX + letter for letter in word[1:])]
-    return [part for part, letter in zip(parts, word) if letter in kept]
-
-
-def _merges(symbols, counts, min_frequency):
-    """Yield the pairs to merge, commonest first. Rewrites `symbols` in place.
-
-    A merge changes only the words that hold the pair, so only their pairs are counted again.
-    """
-    # 1. count of a pair = sum over the words: how often it stands there × how often the word comes
-    pair_counts, where = Counter(), defaultdict(set)
-    for word, parts in enumerate(symbols):
-        for pair in zip(parts, parts[1:]):
-            pair_counts[pair] += counts[word]
-            where[pair].add(word)
-    # 2. A heap gives the largest count, of equal ones the first pair in the alphabet. Its entries
-    #    may be outdated: one is believed only if it equals the pair's count now.
-    heap = [(-count, pair) for pair, count in pair_counts.items()]
-    heapq.heapify(heap)
-    while heap:
-        count, pair = heapq.heappop(heap)
-        if -count != pair_counts[pair]:
-            continue
-        if -count < max(1, min_frequency):
-            return
-        yield pair
-        # 3. Merge it in its words: their old pairs are taken off, the new ones added.
-        changed = set()
-        for word in where.pop(pair):
-            before = symbols[word]
-            after = symbols[word] = _merged(before, pair)
-            for old in zip(before, before[1:]):
-                pair_counts[old] -= counts[word]
-                changed.add(old)
-            for new in zip(after, after[1:]):
-                pair_counts[new] += counts[word]
-                where[new].add(word)
-                changed.add(new)
-        # 4. What changed goes onto the heap with its new count.
-        for other in changed:
-            if pair_counts[other] > 0:
-                heapq.heappush(heap, (-pair_counts[other], other))
-
-
-def _merged(parts, pair):
-    """The parts of a word with each occurrence of the pair made one, from the left.
-
-    >>> _merged(["b", "##a", "##n", "##a", "##n", "##a"], ("##a", "##n"))
-    ['b', '##an', '##an', '##a']
-    """
-    left, right = pair
-    merged, place = [], 0
-    while place < len(parts):
-        if parts[place] == left and parts[place + 1 : place + 2] == [right]:
-            merged.append(left + right.removeprefix(PREFIX))
-            place += 2
-        else:
-            merged.append(parts[place])
-            place += 1
-    return merged
 
 
 def _vocab_file(path):

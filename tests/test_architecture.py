@@ -20,12 +20,30 @@ TREES = {name: ast.parse((PACKAGE / f"{name}.py").read_text(encoding="utf-8")) f
 
 # A file imports only from tiers of a lower number.
 TIERS = {
-    0: ("checks", "files", "cross_entropy", "forward_backward", "plots", "peak_memory"),
+    0: (
+        "checks",
+        "files",
+        "cross_entropy",
+        "forward_backward",
+        "plots",
+        "peak_memory",
+        "merges",
+        "grammar_lines",
+    ),
     1: (
         "diagrams",
         *("labels", "docstrings", "words", "padding", "seeds", "spans", "softmax", "heads"),
         *("dropout", "modern", "leakage", "grammar_file", "bert_weights", "checkpoint_files"),
-        *("batches", "schedule", "history", "checkpoints", "fingerprint", "optimizers"),
+        *(
+            "text_files",
+            "channel",
+            "batches",
+            "schedule",
+            "history",
+            "checkpoints",
+            "fingerprint",
+            "optimizers",
+        ),
     ),
     2: ("corpus", "wordpiece", "masking", "losses", "encoder", "grammar", "held_out"),
     3: ("contextualizers", "masked_lm", "diffusion", "training", "gap", "answers"),

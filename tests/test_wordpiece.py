@@ -382,7 +382,7 @@ def reference_training(texts, vocab_size, *, lowercase=True, **options):
 @pytest.fixture
 def ends_at_a_tie(monkeypatch):
     """Training stops before the first merge that two pairs could claim."""
-    merges = wordpiece._merges
+    merges = wordpiece.merges
 
     def spy(symbols, counts, min_frequency):
         for pair in merges(symbols, counts, min_frequency):
@@ -395,7 +395,7 @@ def ends_at_a_tie(monkeypatch):
                 return
             yield pair
 
-    monkeypatch.setattr(wordpiece, "_merges", spy)
+    monkeypatch.setattr(wordpiece, "merges", spy)
 
 
 def assert_same_training(texts, vocab_size, *, merges, **options):
