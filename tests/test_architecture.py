@@ -32,6 +32,7 @@ TIERS = {
     ),
     1: (
         "diagrams",
+        "intervals",
         *("labels", "docstrings", "words", "padding", "seeds", "spans", "softmax", "heads"),
         *("dropout", "modern", "leakage", "grammar_file", "bert_weights", "checkpoint_files"),
         *(
