@@ -67,6 +67,7 @@ RUN = {
     "10": [{"WIDTH": 7, "STEPS": 11, "MASKED_STEPS": 13, "DOCUMENTS": 32}],
     "11": [{"CORPUS": "grammar", "SAMPLES": 1}],
     "12": [{"SEED": 3, "LENGTH": 40, "SENTENCE": "[MASK] is the capital of france ."}],
+    "14": [{"SEED": 3, "SIZES": [11, 40, 90], "SEEDS": 2}],
 }
 REFUSED = {
     "00": [{"TOP_K": 9000}, {"SENTENCE": "no blank here ."}, {"OWN_SENTENCE": "[MASK] and [MASK]"}],
@@ -155,6 +156,13 @@ REFUSED = {
         {"LENGTH": 400, "RANKED": 20},
         {"DOCUMENTS": 2.5},
         {"SEED": 2**32 - 1},
+    ],
+    "14": [
+        {"SIZES": [50, 20]},
+        {"SIZES": [20, 555]},
+        {"BLOCKS": 5},
+        {"SEEDS": 1},
+        {"LEARNING_RATE": 0.5},
     ],
 }
 
