@@ -67,6 +67,7 @@ RUN = {
     "10": [{"WIDTH": 7, "STEPS": 11, "MASKED_STEPS": 13, "DOCUMENTS": 32}],
     "11": [{"CORPUS": "grammar", "SAMPLES": 1}],
     "12": [{"SEED": 3, "LENGTH": 40, "SENTENCE": "[MASK] is the capital of france ."}],
+    "13": [{"SEED": 3, "LEARNING_RATE": 1e-3}],
 }
 REFUSED = {
     "00": [{"TOP_K": 9000}, {"SENTENCE": "no blank here ."}, {"OWN_SENTENCE": "[MASK] and [MASK]"}],
@@ -155,6 +156,14 @@ REFUSED = {
         {"LENGTH": 400, "RANKED": 20},
         {"DOCUMENTS": 2.5},
         {"SEED": 2**32 - 1},
+    ],
+    "13": [
+        {"SEEDS": 1},
+        {"RESULTS": "nowhere.csv"},
+        {"LEARNING_RATE": 0.5},
+        {"FULL": "true"},
+        {"HELD_OUT": 5},
+        {"DOCUMENTS": 2.5},
     ],
 }
 
