@@ -54,7 +54,12 @@ class MaskedLanguageModel(nn.Module):
 
     @classmethod
     def from_config(cls, config):
-        """A BERT with random weights: a `BertEncoder` and a head tied to its word embeddings."""
+        """A BERT with random weights: a `BertEncoder` and a head tied to its word embeddings.
+
+        A `ModernConfig` brings a `ModernEncoder` and a head of its own kind.
+        """
+        if hasattr(config, "parts"):
+            return cls(*config.parts())
         encoder = BertEncoder(config)
         head = MaskedLMHead(
             config.hidden_size,
