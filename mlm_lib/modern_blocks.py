@@ -39,11 +39,17 @@ class ModernAttention(nn.Module):
         projected = self.query_key_value(hidden).unflatten(-1, (3, self.num_heads, -1))
         query, key, value = projected.unbind(-3)  # each (B, T, A, D) or (N, A, D)
         query, key = turns.turn(query), turns.turn(key)
-        # 2) Values mixed within each document, or within the window.
+        # 2) Values mixed within each document, or within the window. A processor's way back is
+        #    slow in half precision, so what is to be trained stays in float32 for this step.
+        device, narrow = hidden.device.type, value.dtype
+        wide = device == "cpu" and torch.is_grad_enabled()
+        parts = (part.to(query.dtype if wide else narrow) for part in (query, key, value))
         share = self.dropout.p if self.training else 0.0
         how = partial(attend, share=share, need_weights=need_weights)
-        mixed, weights = layout.mix(query, key, value, how, self.reach)  # (..., H)
+        with torch.autocast(device, enabled=False):
+            mixed, weights = layout.mix(*parts, how, self.reach)  # (..., H)
         # 3) The heads mixed by one more matrix.
+        mixed = mixed.to(narrow)
         mixed = mixed if select is None else layout.pick(mixed, select)
         return self.dropout(self.output(mixed)), weights
 
@@ -146,10 +152,7 @@ def attend(query, key, value, mask, *, share=0.0, need_weights=False):
         share: share of weights to drop.
         need_weights: whether the weights are wanted.
     """
-    # On a processor the fused form drops weights slowly, and its way back is slow in half
-    # precision: of 32 reviews in bf16 52 ms, where the plain form takes 22.
-    halves = query.dtype.itemsize < 4 and query.requires_grad and torch.is_grad_enabled()
-    if need_weights or query.device.type == "cpu" and (share or halves):
+    if need_weights or share and query.device.type == "cpu":  # fused, it drops weights slowly there
         weights = attention_weights(query, key, mask)
         return drop(weights, share) @ value, weights
     options = {"attn_mask": mask, "dropout_p": share}

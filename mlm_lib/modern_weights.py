@@ -35,9 +35,11 @@ PLAIN = {
 }
 KINDS = {"global_theta": "full_attention", "local_theta": "sliding_attention"}
 EVERY = "global_attn_every_n_layers"  # from before there were layer_types
+# A tokenizer knows these as well; the defaults are those of ModernBERT's own, which others lack.
+TOKENS = ("bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id")
 # All that is read of a configuration, by its names of today and of before transformers 5.
 NEEDED = (
-    *(*SETTING.values(), *PLAIN, "tie_word_embeddings", "layer_types", "rope_parameters"),
+    *(*SETTING.values(), *PLAIN, *TOKENS, "tie_word_embeddings", "layer_types", "rope_parameters"),
     *(EVERY, "global_rope_theta", "local_rope_theta"),
 )
 
@@ -79,9 +81,7 @@ def their_settings(config):
         kind: {"rope_type": "default", "rope_theta": getattr(config, ours)}
         for ours, kind in KINDS.items()
     }
-    # A tokenizer knows these; the defaults are those of ModernBERT's own, which others lack.
-    others = dict.fromkeys(("bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id"))
-    return settings | others | {EVERY: config.global_every}
+    return settings | dict.fromkeys(TOKENS) | {EVERY: config.global_every}
 
 
 def layer_types(count, every):

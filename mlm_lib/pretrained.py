@@ -365,7 +365,7 @@ def save_pretrained(model, tokenizer, folder):
         if isinstance(config, ModernConfig):  # which has no segments
             fast.model_input_names = ["input_ids", "attention_mask"]
     if isinstance(config, ModernConfig):
-        for name in ("bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id"):
+        for name in modern_weights.TOKENS:
             setattr(theirs.config, name, getattr(fast, name))
     try:
         with write_folder(folder, OWN_FILES) as stage:

@@ -44,6 +44,8 @@ class Turns:
     def turn(self, vectors):
         """(..., N, A, D) to the same, each of the A heads turned as its position says.
 
+        Half-precision vectors come back as float32, in which they are turned.
+
         >>> Turns(torch.tensor([0, 1]), 2, 1.0).turn(torch.tensor([[[1.0, 0.0]], [[1.0, 0.0]]]))
         tensor([[[1.0000, 0.0000]],
         <BLANKLINE>
@@ -54,7 +56,11 @@ class Turns:
         """
         floats("vectors", vectors, "(..., N, A, D)")
         wide = torch.promote_types(vectors.dtype, torch.float32)
-        return _Turn.apply(vectors, self.cos.to(wide), self.sin.to(wide))
+        cos, sin = self.cos.to(wide), self.sin.to(wide)
+        if torch.compiler.is_compiling():  # a compiler or an exporter wants it written out
+            x, y = vectors.to(wide).chunk(2, -1)
+            return torch.cat((x * cos - y * sin, y * cos + x * sin), -1)
+        return _Turn.apply(vectors, cos, sin)
 
 
 class _Turn(torch.autograd.Function):
@@ -71,9 +77,9 @@ class _Turn(torch.autograd.Function):
         first, second = turned.chunk(2, -1)
         torch.mul(x, cos, out=first).addcmul_(y, sin, value=-1)
         torch.mul(y, cos, out=second).addcmul_(x, sin)
-        return turned.to(vectors.dtype)
+        return turned
 
     @staticmethod
     def backward(ctx, gradient):
         cos, sin = ctx.saved_tensors
-        return _Turn.apply(gradient, cos, -sin), None, None
+        return _Turn.apply(gradient, cos, -sin), None, None  # autograd narrows it again

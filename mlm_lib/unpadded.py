@@ -108,7 +108,7 @@ class Unpadded:
         numbers = select(numbers.view(*self.shape, 1)).squeeze(-1)  # (...)
         if not len(rows):
             return rows.new_zeros(*numbers.shape, rows.shape[-1])
-        picked = rows.index_select(0, numbers.clamp(min=0).flatten()).view(*numbers.shape, -1)
+        picked = rows[numbers.clamp(min=0)]  # (..., H)
         at_padding = numbers < 0
         return picked.masked_fill(at_padding[..., None], 0.0) if at_padding.any() else picked
 
@@ -121,12 +121,11 @@ class Unpadded:
         parts = zip(*(part.split(sizes) for part in (query, key, value)))
         mixed = []
         for some, call, (windows, mask) in zip(parts, self.calls, self._plan(reach)):
-            some = (part.unflatten(0, call).transpose(1, 2) for part in some)  # (b, A, t, D)
+            some = (part.view(*call, *part.shape[1:]).transpose(1, 2) for part in some)
             if windows:
-                mixed.append(_mix_windows(*some, mask, attend, reach))  # (b, t, A, D)
-            else:
-                mixed.append(attend(*some, mask)[0].transpose(1, 2))
-        mixed = [part.flatten(0, 1) for part in mixed]
+                mixed.append(_mix_windows(*some, mask, attend, reach).flatten(0, 1))
+            else:  # of (b, A, t, D) thrice
+                mixed.append(attend(*some, mask)[0].transpose(1, 2).flatten(0, 1))
         return (torch.cat(mixed) if mixed else query).flatten(1), None
 
     def _plan(self, reach):
