@@ -33,7 +33,8 @@ class Turns:
             raise ValueError(f"head_size={head_size}; rotary positions turn pairs, so it is even")
         pairs = torch.arange(0, head_size, 2, dtype=torch.float32, device=positions.device)
         angles = positions.float()[:, None] * (1.0 / theta ** (pairs / head_size))  # (N, D/2)
-        self.cos, self.sin = angles.cos()[:, None], angles.sin()[:, None]  # (N, 1, D/2)
+        self.cos = angles.cos().repeat(1, 2)[:, None]  # (N, 1, D), for both of a pair
+        self.sin = angles.sin()[:, None]  # (N, 1, D/2)
 
     def at(self, positions):
         """The turns at some of the positions: their numbers, (M,), which may repeat."""
@@ -56,28 +57,27 @@ class Turns:
         """
         floats("vectors", vectors, "(..., N, A, D)")
         wide = torch.promote_types(vectors.dtype, torch.float32)
-        cos, sin = self.cos.to(wide), self.sin.to(wide)
-        if torch.compiler.is_compiling():  # a compiler or an exporter wants it written out
-            x, y = vectors.to(wide).chunk(2, -1)
-            return torch.cat((x * cos - y * sin, y * cos + x * sin), -1)
-        return _Turn.apply(vectors, cos, sin)
+        how = _turned if torch.compiler.is_compiling() else _Turn.apply
+        return how(vectors, self.cos.to(wide), self.sin.to(wide))
+
+
+def _turned(vectors, cos, sin):
+    """(x, y) to (x cos − y sin, y cos + x sin)."""
+    vectors = vectors.to(cos.dtype)
+    turned = vectors * cos
+    (x, y), (first, second) = vectors.chunk(2, -1), turned.chunk(2, -1)
+    first.addcmul_(y, sin, value=-1)
+    second.addcmul_(x, sin)
+    return turned
 
 
 class _Turn(torch.autograd.Function):
-    """(x, y) to (x cos − y sin, y cos + x sin), and a gradient back by the same angle.
-
-    Written out, torch would keep four tensors for the way back; this one keeps none.
-    """
+    """`_turned`, and its gradient, which is turned back by the same angle."""
 
     @staticmethod
     def forward(ctx, vectors, cos, sin):
         ctx.save_for_backward(cos, sin)
-        turned = torch.empty_like(vectors, dtype=cos.dtype)
-        x, y = vectors.to(cos.dtype).chunk(2, -1)
-        first, second = turned.chunk(2, -1)
-        torch.mul(x, cos, out=first).addcmul_(y, sin, value=-1)
-        torch.mul(y, cos, out=second).addcmul_(x, sin)
-        return turned
+        return _turned(vectors, cos, sin)
 
     @staticmethod
     def backward(ctx, gradient):

@@ -3,7 +3,7 @@
 A layer that treats each token by itself does not ask where documents end, so it gets the real
 tokens of all of them in one row, (N, H) instead of (B, T, H). Only attention has to know, and mixes
 each document by itself. Portes et al. (2023) and ModernBERT (Warner et al. 2024) do the same with a
-kernel for accelerators; on a processor one call for each document was the fastest of five ways that
+kernel for accelerators; on a processor one call for each document was the fastest of the ways that
 we measured (`python -m benchmarks.modern --ways`).
 """
 

@@ -20,7 +20,7 @@ def vectors(count, seed=0, dtype=torch.float64):
 def test_a_quarter_turn_by_hand():
     # Two numbers are one pair, whose angle is the position itself.
     turns = Turns(torch.tensor([1]), 2, 100.0)
-    turns.cos, turns.sin = torch.zeros(1, 1, 1), torch.ones(1, 1, 1)
+    turns.cos, turns.sin = torch.zeros(1, 1, 2), torch.ones(1, 1, 1)
     assert_close(turns.turn(torch.tensor([[[3.0, 4.0]]])), torch.tensor([[[-4.0, 3.0]]]))
 
 
@@ -28,8 +28,8 @@ def test_pairs_stand_half_a_head_apart_and_turn_ever_more_slowly():
     ones = torch.ones(1, 1, 4)
     turned = Turns(torch.tensor([2]), 4, 100.0).turn(ones)[0, 0]
     # θ^(2i/D) is 1 and 10: angles of 2 and of 0.2.
-    expected = [f(a) for a in (2, 0.2) for f in (lambda a: math.cos(a) - math.sin(a),)]
-    expected += [math.cos(a) + math.sin(a) for a in (2, 0.2)]
+    expected = [math.cos(angle) - math.sin(angle) for angle in (2, 0.2)]
+    expected += [math.cos(angle) + math.sin(angle) for angle in (2, 0.2)]
     assert_close(turned, torch.tensor(expected))
 
 
@@ -57,7 +57,7 @@ def test_lengths_stay_and_position_0_changes_nothing():
 def test_it_is_the_rotation_of_transformers():
     some = vectors(9, dtype=torch.float32)
     turns = Turns(torch.arange(9), D, 160_000.0)
-    cos, sin = (torch.cat((part, part), -1)[:, 0] for part in (turns.cos, turns.sin))  # (N, D)
+    cos, sin = turns.cos[:, 0], turns.sin[:, 0].repeat(1, 2)  # (N, D)
     theirs, _ = apply_rotary_pos_emb(some, some, cos, sin, unsqueeze_dim=1)
     assert_close(turns.turn(some), theirs, rtol=1e-6, atol=1e-6)
 
