@@ -65,9 +65,9 @@ def _turned(vectors, cos, sin):
     """(x, y) to (x cos − y sin, y cos + x sin)."""
     vectors = vectors.to(cos.dtype)
     turned = vectors * cos
-    (x, y), (first, second) = vectors.chunk(2, -1), turned.chunk(2, -1)
-    first.addcmul_(y, sin, value=-1)
-    second.addcmul_(x, sin)
+    half = sin.shape[-1]
+    turned[..., :half].addcmul_(vectors[..., half:], sin, value=-1)
+    turned[..., half:].addcmul_(vectors[..., :half], sin)
     return turned
 
 
