@@ -58,7 +58,7 @@ class MaskedLanguageModel(nn.Module):
 
         A `ModernConfig` brings a `ModernEncoder` and a head of its own kind.
         """
-        if hasattr(config, "parts"):
+        if callable(getattr(config, "parts", None)):
             return cls(*config.parts())
         encoder = BertEncoder(config)
         head = MaskedLMHead(

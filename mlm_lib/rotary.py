@@ -6,6 +6,8 @@ points depends on the difference of their angles, and so on the distance of the 
 Number i is paired with number i + D/2, as in transformers.
 """
 
+from copy import copy
+
 import torch
 
 from mlm_lib.checks import floats, number, tensor, whole_number
@@ -38,7 +40,7 @@ class Turns:
 
     def at(self, positions):
         """The turns at some of the positions: their numbers, (M,), which may repeat."""
-        some = object.__new__(Turns)
+        some = copy(self)
         some.cos, some.sin = (part.index_select(0, positions) for part in (self.cos, self.sin))
         return some
 

@@ -3,8 +3,8 @@
 A layer that treats each token by itself does not ask where documents end, so it gets the real
 tokens of all of them in one row, (N, H) instead of (B, T, H). Only attention has to know, and mixes
 each document by itself. Portes et al. (2023) and ModernBERT (Warner et al. 2024) do the same with a
-kernel for accelerators; on a processor one call for each document was the fastest of the ways that
-we measured (`python -m benchmarks.modern --ways`).
+kernel for accelerators; on a processor one call for the documents of each length was the fastest of
+the ways that we measured (`python -m benchmarks.modern --ways`).
 """
 
 import torch
@@ -70,7 +70,7 @@ class Padded:
 
 
 class Unpadded:
-    """Only the real tokens, (N, ...), document after document.
+    """Only the real tokens, (N, ...), document after document, the shortest first.
 
     Positions are those in the padded row, so that a document with holes keeps its distances.
 
@@ -80,12 +80,13 @@ class Unpadded:
 
     def __init__(self, real):
         self.shape = real.shape
-        self.places = real.flatten().nonzero().squeeze(1)  # (N,), among the B·T
-        self.positions = self.places % real.shape[1] if real.numel() else self.places  # (N,)
-        lengths = [length for length in real.sum(1).tolist() if length]
+        lengths = real.sum(1)  # (B,)
+        order = lengths.argsort(stable=True)
+        rows, self.positions = real[order].nonzero(as_tuple=True)  # (N,) each
+        self.places = order[rows] * real.shape[1] + self.positions  # (N,), among the B·T
         # Documents of one length are mixed in one call: (b, t) of each call.
-        equal = len(set(lengths)) == 1
-        self.calls = [(len(lengths), lengths[0])] if equal else [(1, t) for t in lengths]
+        counted = zip(*lengths[lengths > 0].unique(return_counts=True))
+        self.calls = [(count.item(), length.item()) for length, count in counted]
         self.plans = {}
 
     def turns(self, make):
@@ -115,7 +116,8 @@ class Unpadded:
     def mix(self, query, key, value, attend, reach=None):
         """Values mixed by attention: (N, A, D) thrice to (N, A·D), and None for the weights.
 
-        Arguments as of `Padded.mix`; here `attend` is called for each document, (1, A, t, D).
+        Arguments as of `Padded.mix`; here `attend` is called for the b documents of each length t,
+        with (b, A, t, D).
         """
         sizes = [b * t for b, t in self.calls]
         parts = zip(*(part.split(sizes) for part in (query, key, value)))
