@@ -107,7 +107,10 @@ def unpadded_rows(batch):
 
     for precision in precisions():
         for what in ("encoder, inference", "training step"):
-            sides = [side(precision, unpadded, what != "encoder, inference") for unpadded in (0, 1)]
+            sides = [
+                side(precision, unpadded, what != "encoder, inference")
+                for unpadded in (False, True)
+            ]
             yield what, precision, medians(sides, warm_up=1, least=5, seconds=20.0)
         apart = max(losses) - min(losses)
         if precision == "fp32" and apart > 1e-5:
