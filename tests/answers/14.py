@@ -314,7 +314,9 @@ def as_logistic(weights):
 
 # %% 14.3 wrong: tanh is left out | tanh, between the two layers
 def classify(hidden, weights):
-    pooled = hidden[:, 0] @ weights["bert.pooler.dense.weight"].T + weights["bert.pooler.dense.bias"]
+    pooled = (
+        hidden[:, 0] @ weights["bert.pooler.dense.weight"].T + weights["bert.pooler.dense.bias"]
+    )
     return pooled @ weights["classifier.weight"].T + weights["classifier.bias"]
 
 
@@ -329,7 +331,9 @@ def as_logistic(weights):
 
 # %% 14.3 wrong: tanh comes last | tanh stands at the end
 def classify(hidden, weights):
-    pooled = hidden[:, 0] @ weights["bert.pooler.dense.weight"].T + weights["bert.pooler.dense.bias"]
+    pooled = (
+        hidden[:, 0] @ weights["bert.pooler.dense.weight"].T + weights["bert.pooler.dense.bias"]
+    )
     return (pooled @ weights["classifier.weight"].T + weights["classifier.bias"]).tanh()
 
 
@@ -359,7 +363,9 @@ def as_logistic(weights):
 
 # %% 14.3 wrong: the classifier's bias is forgotten | classifier.bias has no effect
 def classify(hidden, weights):
-    pooled = hidden[:, 0] @ weights["bert.pooler.dense.weight"].T + weights["bert.pooler.dense.bias"]
+    pooled = (
+        hidden[:, 0] @ weights["bert.pooler.dense.weight"].T + weights["bert.pooler.dense.bias"]
+    )
     return pooled.tanh() @ weights["classifier.weight"].T
 
 
@@ -374,7 +380,9 @@ def as_logistic(weights):
 
 # %% 14.3 wrong: probabilities are returned | logits are asked for
 def classify(hidden, weights):
-    pooled = hidden[:, 0] @ weights["bert.pooler.dense.weight"].T + weights["bert.pooler.dense.bias"]
+    pooled = (
+        hidden[:, 0] @ weights["bert.pooler.dense.weight"].T + weights["bert.pooler.dense.bias"]
+    )
     logits = pooled.tanh() @ weights["classifier.weight"].T + weights["classifier.bias"]
     return logits.softmax(-1)
 
@@ -390,7 +398,9 @@ def as_logistic(weights):
 
 # %% 14.3 wrong: the loss is a sum | take the mean over the rows
 def classify(hidden, weights):
-    pooled = hidden[:, 0] @ weights["bert.pooler.dense.weight"].T + weights["bert.pooler.dense.bias"]
+    pooled = (
+        hidden[:, 0] @ weights["bert.pooler.dense.weight"].T + weights["bert.pooler.dense.bias"]
+    )
     return pooled.tanh() @ weights["classifier.weight"].T + weights["classifier.bias"]
 
 
@@ -405,7 +415,9 @@ def as_logistic(weights):
 
 # %% 14.3 wrong: exponentials before the logarithm | logits of 2000 overflow
 def classify(hidden, weights):
-    pooled = hidden[:, 0] @ weights["bert.pooler.dense.weight"].T + weights["bert.pooler.dense.bias"]
+    pooled = (
+        hidden[:, 0] @ weights["bert.pooler.dense.weight"].T + weights["bert.pooler.dense.bias"]
+    )
     return pooled.tanh() @ weights["classifier.weight"].T + weights["classifier.bias"]
 
 
@@ -421,7 +433,9 @@ def as_logistic(weights):
 
 # %% 14.3 wrong: a float, whose gradient is lost | loss_of: a tensor is needed
 def classify(hidden, weights):
-    pooled = hidden[:, 0] @ weights["bert.pooler.dense.weight"].T + weights["bert.pooler.dense.bias"]
+    pooled = (
+        hidden[:, 0] @ weights["bert.pooler.dense.weight"].T + weights["bert.pooler.dense.bias"]
+    )
     return pooled.tanh() @ weights["classifier.weight"].T + weights["classifier.bias"]
 
 
@@ -436,7 +450,9 @@ def as_logistic(weights):
 
 # %% 14.3 wrong: the difference of the classes is turned round | this is P(class 0)
 def classify(hidden, weights):
-    pooled = hidden[:, 0] @ weights["bert.pooler.dense.weight"].T + weights["bert.pooler.dense.bias"]
+    pooled = (
+        hidden[:, 0] @ weights["bert.pooler.dense.weight"].T + weights["bert.pooler.dense.bias"]
+    )
     return pooled.tanh() @ weights["classifier.weight"].T + weights["classifier.bias"]
 
 
@@ -451,7 +467,9 @@ def as_logistic(weights):
 
 # %% 14.3 wrong: the row of class 1 alone | how do both rows of the classifier come in
 def classify(hidden, weights):
-    pooled = hidden[:, 0] @ weights["bert.pooler.dense.weight"].T + weights["bert.pooler.dense.bias"]
+    pooled = (
+        hidden[:, 0] @ weights["bert.pooler.dense.weight"].T + weights["bert.pooler.dense.bias"]
+    )
     return pooled.tanh() @ weights["classifier.weight"].T + weights["classifier.bias"]
 
 
@@ -466,7 +484,9 @@ def as_logistic(weights):
 
 # %% 14.3 wrong: the bias of class 1 alone | the biases of both classes decide
 def classify(hidden, weights):
-    pooled = hidden[:, 0] @ weights["bert.pooler.dense.weight"].T + weights["bert.pooler.dense.bias"]
+    pooled = (
+        hidden[:, 0] @ weights["bert.pooler.dense.weight"].T + weights["bert.pooler.dense.bias"]
+    )
     return pooled.tanh() @ weights["classifier.weight"].T + weights["classifier.bias"]
 
 
@@ -688,9 +708,12 @@ def choose(ask, texts, labels):
 # %% 14.5 right: one good word and one bad word for the prompt where they tell most
 def score(found, good, bad):
     places = {word: place for place, word in enumerate(WORDS)}
-    good = torch.logaddexp(*2 * [found[:, places[good[0]]]]) if len(good) == 1 else torch.logsumexp(
-        found[:, [places[word] for word in good]], 1
-    ) + torch.tensor(2.0).double().log()
+    good = (
+        torch.logaddexp(*2 * [found[:, places[good[0]]]])
+        if len(good) == 1
+        else torch.logsumexp(found[:, [places[word] for word in good]], 1)
+        + torch.tensor(2.0).double().log()
+    )
     bad = torch.logsumexp(found[:, [places[word] for word in bad]], 1)
     return good - bad - torch.tensor(2.0).double().log()
 
