@@ -840,6 +840,46 @@ def choose(ask, texts, labels):
     return best
 
 
+# %% 14.5 wrong: the difference of two sums of P, without ln | ln 0.6 − ln 0.1
+def score(found, good, bad):
+    good, bad = ([WORDS.index(word) for word in words] for words in (good, bad))
+    return found[:, good].exp().sum(1) - found[:, bad].exp().sum(1)
+
+
+def choose(ask, texts, labels):
+    happy, most, best = torch.tensor(labels) == 1, -1, None
+    for prompt in PROMPTS:
+        found = ask(prompt, texts)
+        lean = found[happy].mean(0) - found[~happy].mean(0)
+        order = [WORDS[place] for place in lean.argsort()]
+        scores = score(found, order[-4:], order[:4])
+        if lean.abs().mean() > most:
+            most, best = lean.abs().mean(), (prompt, order[-4:], order[:4], scores.mean().item())
+    return best
+
+
+# %% 14.5 right: a pair of words by its hits, tried one after another
+def score(found, good, bad):
+    columns = [[WORDS.index(word) for word in words] for words in (good, bad)]
+    sums = [found[:, part].exp().sum(1) for part in columns]
+    return (sums[0] / sums[1]).log()
+
+
+def choose(ask, texts, labels):
+    happy, best = torch.tensor(labels) == 1, (-1.0,)
+    for prompt in PROMPTS:
+        found = ask(prompt, texts)
+        for place, word in enumerate(WORDS):
+            scores = found[:, place : place + 1] - found  # (N, W), against every other word
+            cuts = (scores[happy].mean(0) + scores[~happy].mean(0)) / 2
+            hits = ((scores > cuts) == happy[:, None]).double().mean(0)
+            hits[place] = 0
+            other = int(hits.argmax())
+            if hits[other] > best[0]:
+                best = hits[other].item(), prompt, [word], [WORDS[other]], cuts[other].item()
+    return best[1:]
+
+
 # %% 14.5 wrong: the mean of P in place of the sum | do not take the mean
 def score(found, good, bad):
     good, bad = ([WORDS.index(word) for word in words] for words in (good, bad))
