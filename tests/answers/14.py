@@ -707,15 +707,9 @@ def choose(ask, texts, labels):
 
 # %% 14.5 right: one good word and one bad word for the prompt where they tell most
 def score(found, good, bad):
-    places = {word: place for place, word in enumerate(WORDS)}
-    good = (
-        torch.logaddexp(*2 * [found[:, places[good[0]]]])
-        if len(good) == 1
-        else torch.logsumexp(found[:, [places[word] for word in good]], 1)
-        + torch.tensor(2.0).double().log()
-    )
-    bad = torch.logsumexp(found[:, [places[word] for word in bad]], 1)
-    return good - bad - torch.tensor(2.0).double().log()
+    table = torch.tensor([[word in good, word in bad] for word in WORDS]).double()  # (W, 2)
+    sums = (found.exp() @ table).log()  # (N, 2)
+    return sums[:, 0] - sums[:, 1]
 
 
 def choose(ask, texts, labels):
