@@ -82,6 +82,16 @@ def test_a_lab_opens_with_its_time_points_and_needs(key):
     assert "course.py labs check" in second.source
 
 
+def test_a_cell_of_a_lab_is_read_in_one_look(key):
+    """As a student sees it, without hidden tests; a solution is as long as what is asked."""
+    for cell in read(labs()[key]).cells:
+        if cell.cell_type == "code":
+            shown = HIDDEN.sub("", cell.source).strip().splitlines()
+            whole = cell.source.splitlines()
+            assert len(shown) <= 30, f"{len(shown)} lines, 30 are a look: {shown[0]}"
+            assert len(whole) <= 60, f"{len(whole)} lines with hidden tests: {whole[0]}"
+
+
 def test_lab_cells_can_be_read_at_a_glance(key):
     for cell in read(labs()[key]).cells:
         if cell.cell_type == "code":
