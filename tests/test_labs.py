@@ -68,6 +68,8 @@ def test_tasks_are_numbered_asked_in_words_hinted_and_checked(key):
         assert f"({task.points} point" in words and "<summary>Hint</summary>" in words
         assert task.checks and SOLUTION.search(task.solution)
         assert any(HIDDEN.search(check.code) for check in task.checks), "a hidden test, too"
+        names = [check.label for check in task.checks]
+        assert len(names) == len(set(names)), "of several checks each has a name"
         for check in task.checks:
             asserts = [n for n in ast.walk(ast.parse(check.code)) if isinstance(n, ast.Assert)]
             assert all(node.msg for node in asserts), f"{task.name}: a check without a sentence"
