@@ -101,11 +101,18 @@ def curve(
     color=OURS,
     name="",
     marker="o-",
+    low=None,
+    high=None,
     ax=None,
 ):
-    """A line through points, named at its last point, and a dashed line at `reference`."""
+    """A line through points, named at its last point, and a dashed line at `reference`.
+
+    Where `low` and `high` are given, the band between them is shaded.
+    """
     ax = ax or axes()
     ax.plot(x, y, marker, color=color)
+    if low is not None:
+        ax.fill_between(x, low, high, color=color, alpha=0.15, linewidth=0)
     if name:
         ax.annotate(name, (x[-1], y[-1]), xytext=(8, 0), va="center", color=color, **OFFSET)
     if log_x:
@@ -118,7 +125,24 @@ def curve(
         _reference_line(ax, reference, reference_name, vertical=False)
     ends = f"from {y[0]:.2g} at {x[0]:,} to {y[-1]:.2g} at {x[-1]:,}"
     what = f"Curve{' of ' * bool(name)}{name}, {ylabel} against {xlabel}: {ends}"
-    return tell(ax, f"{what}, lowest {min(y):.2g}.{_line(reference, reference_name)}")
+    band = "" if low is None else f", with a band from {low[-1]:.2g} to {high[-1]:.2g} at the end"
+    return tell(ax, f"{what}, lowest {min(y):.2g}{band}.{_line(reference, reference_name)}")
+
+
+def intervals(names, values, *, xlabel, reference=None, reference_name="", colors=OURS, ax=None):
+    """A dot with a whisker from `low` to `high` for each `Interval`, the first on top."""
+    ax = ax or axes(height=0.9 + 0.36 * len(names))
+    places = _rows(ax, names, xlabel)
+    colors = [colors] * len(names) if isinstance(colors, str) else colors
+    for place, value, color in zip(places, values, colors):
+        ax.plot([value.low, value.high], [place, place], color=color, linewidth=2)
+        ax.plot(value.mean, place, "o", color=color, markersize=6)
+    ax.grid(axis="y", color="#E5E5E5")
+    if reference is not None:
+        _reference_line(ax, reference, reference_name, vertical=True)
+    told = (f"{name} {v.mean:.2g} ({v.low:.2g} to {v.high:.2g})" for name, v in zip(names, values))
+    line = _line(reference, reference_name)
+    return tell(ax, f"Means with intervals, {xlabel}: {', '.join(told)}.{line}")
 
 
 def bands(names, nominal, counts, observed, *, xlabel, ax=None):

@@ -35,6 +35,7 @@ TIERS = {
     ),
     1: (
         "diagrams",
+        "intervals",
         *("labels", "docstrings", "words", "padding", "seeds", "spans", "softmax", "heads"),
         *("dropout", "rotary", "leakage", "grammar_file", "checkpoint_files"),
         *("bert_weights", "modern_weights"),

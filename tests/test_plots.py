@@ -5,6 +5,7 @@ import torch
 matplotlib.use("Agg")
 
 from mlm_lib import plots
+from mlm_lib.intervals import interval
 
 
 def luminance(color):
@@ -65,6 +66,22 @@ def test_dots_stand_on_a_logarithmic_axis_in_the_order_given():
     assert heights["first"] > heights["second"]
     assert [text.get_text() for text in ax.texts][:2] == ["0.4", "6e-06"]
     assert [text.get_ha() for text in ax.texts][:2] == ["left", "right"], "off the dashed line"
+
+
+def test_intervals_draw_each_mean_between_its_ends():
+    values = [interval([0.1, 0.3]), interval([-0.2, -0.4])]
+    ax = plots.intervals(["a", "b"], values, xlabel="nats", reference=0, reference_name="no effect")
+    whisker, mean = ax.lines[0], ax.lines[1]
+    assert list(whisker.get_xdata()) == [values[0].low, values[0].high]
+    assert mean.get_xdata()[0] == values[0].mean and mean.get_ydata()[0] == 1
+    assert told(ax).startswith("Means with intervals, nats: a 0.2 (-1.1 to 1.5), b -0.3")
+
+
+def test_a_curves_band_is_shaded_and_told():
+    ax = plots.curve([1, 2], [3, 4], xlabel="x", ylabel="y", low=[2, 3.5], high=[4, 4.5])
+    (band,) = ax.collections
+    assert band.get_datalim(ax.transData).y0 == 2
+    assert told(ax).endswith("lowest 3, with a band from 3.5 to 4.5 at the end.")
 
 
 def test_bars_stand_in_the_order_given_from_the_top():
