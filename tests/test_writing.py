@@ -60,12 +60,12 @@ def test_one_word_a_step_every_document_comes_as_often_as_the_grammar_says(rule,
     expected = given_length(length)
     assert len(expected) >= 9
     options = {"threshold": 1.0} if rule == "threshold" else {}  # never above: one word a step
-    assert abs(too_far(written(3000, length, rule=rule, **options), expected)) < 4
+    assert abs(too_far(written(2000, length, rule=rule, **options), expected)) < 4
 
 
 def test_a_threshold_that_only_the_sure_pass_is_exact_too():
     # After "no" the last word is the mood, and what is certain may be written beside it.
-    assert abs(too_far(written(3000, rule="threshold", threshold=0.999), given_length(3))) < 4
+    assert abs(too_far(written(2000, rule="threshold", threshold=0.999), given_length(3))) < 4
 
 
 @pytest.mark.parametrize("rule", ["random", "confident", "keep_confident"])
@@ -74,17 +74,17 @@ def test_all_in_one_step_is_the_product_of_the_marginals(rule):
     for words, chance in given_length(3).items():
         for place, word in zip(marginals, words):
             place[word] += chance
-    found = written(3000, rule=rule, steps=1)
+    found = written(2000, rule=rule, steps=1)
     assert abs(too_far(found, product(marginals))) < 4
     impossible = sum(words not in DOCUMENTS for words in found)
     expected = sum(p for words, p in product(marginals).items() if words not in DOCUMENTS)
-    assert abs(impossible / 3000 - expected) < 4 * (expected * (1 - expected) / 3000) ** 0.5
+    assert abs(impossible / 2000 - expected) < 4 * (expected * (1 - expected) / 2000) ** 0.5
 
 
 @pytest.mark.parametrize("rule", ["random", "confident"])
 def test_between_given_words_the_rest_is_written_as_the_grammar_would(rule):
     beginning = [*PAIRS.encode(["fine"]), MASK, MASK]
-    found = written(3000, rule=rule, given=[beginning] * 3000)
+    found = written(2000, rule=rule, given=[beginning] * 2000)
     chances = {words: p for words, p in DOCUMENTS.items() if words[0] == "fine" and len(words) == 3}
     expected = {words: p / sum(chances.values()) for words, p in chances.items()}
     assert abs(too_far(found, expected)) < 4
@@ -120,15 +120,15 @@ def test_of_two_coins_the_rule_that_looks_at_the_draw_loses_the_rare_side(coins)
     seconds = {"head": 0.6, "tail": 0.4}
     biased = product([{"heads": 0.99, "tails": 0.01}, seconds])
     fair = product([{"heads": 0.9, "tails": 0.1}, seconds])
-    found = written(5000, 2, coins, rule="keep_confident")
+    found = written(2000, 2, coins, rule="keep_confident")
     assert abs(too_far(found, biased)) < 4 and too_far(found, fair) > 20
     for rule in ("random", "confident", "threshold"):
-        assert abs(too_far(written(5000, 2, coins, rule=rule), fair)) < 4
+        assert abs(too_far(written(1000, 2, coins, rule=rule), fair)) < 4
     assert set(written(20, 2, coins, rule="greedy")) == {("heads", "head")}
 
 
 def test_the_biased_rule_s_documents_are_possible_but_come_too_often_or_too_rarely():
-    found = written(3000, rule="keep_confident")
+    found = written(2000, rule="keep_confident")
     assert set(found) <= DOCUMENTS.keys() and too_far(found, given_length(3)) > 10
 
 
