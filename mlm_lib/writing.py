@@ -97,19 +97,19 @@ def write(
 def reveal_counts(blanks, steps, schedule="equal"):
     """How many of so many blanks are filled in each step: min(blanks, steps) numbers from 1 on.
 
-    >>> reveal_counts(10, 4)  # the first ones one more, as in LLaDA
-    [3, 3, 2, 2]
-    >>> reveal_counts(10, 4, "cosine")  # 1 − cos(π/2·j/steps) of them are filled after step j
+    >>> reveal_counts(10, 4)
+    [2, 3, 2, 3]
+    >>> reveal_counts(10, 4, "cosine")  # 1 − cos(π/2·step/steps) of them are filled after a step
     [1, 2, 3, 4]
     """
     blanks, steps = whole_number("blanks", blanks), whole_number("steps", steps)
     choice("schedule", schedule, SCHEDULES)
-    steps = min(blanks, steps)
-    if schedule == "equal":
-        return [blanks // steps + (step < blanks % steps) for step in range(steps)]
-    filled = [0]
+    steps, filled = min(blanks, steps), [0]
     for step in range(1, steps + 1):
-        wanted = round(blanks * (1 - math.cos(math.pi / 2 * step / steps)))
+        # Rounded down: the first steps, which see least, do not get more than their share.
+        wanted = blanks * step // steps
+        if schedule == "cosine":
+            wanted = round(blanks * (1 - math.cos(math.pi / 2 * step / steps)))
         # At least one in each step, and one left for each that comes.
         filled.append(min(max(wanted, filled[-1] + 1), blanks - steps + step))
     return [after - before for before, after in zip(filled, filled[1:])]

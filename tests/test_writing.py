@@ -178,7 +178,7 @@ def test_the_blanks_are_shared_out_over_the_steps(schedule):
             counts = reveal_counts(blanks, steps, schedule)
             assert sum(counts) == blanks and len(counts) == min(blanks, steps) and min(counts) >= 1
             if schedule == "equal":
-                assert counts == sorted(counts, reverse=True) and counts[0] - counts[-1] <= 1
+                assert max(counts) - min(counts) <= 1 and counts[0] == min(counts)
 
 
 def test_the_cosine_writes_few_words_first():
@@ -193,7 +193,7 @@ def test_each_step_fills_as_many_blanks_as_are_its_share(model, rule):
     rows = write(
         model, TOKENIZER, [7, 2], steps=3, rule=rule, watch=lambda step, rows: seen.append(rows)
     )
-    assert [[row.count(MASK) for row in rows] for rows in seen] == [[4, 1], [2, 0], [0, 0]]
+    assert [[row.count(MASK) for row in rows] for rows in seen] == [[5, 1], [3, 0], [0, 0]]
     assert seen[-1] == rows
     for before, after in itertools.pairwise(seen):  # what is written stays
         for old, new in zip(before, after):
