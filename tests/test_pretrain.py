@@ -707,7 +707,7 @@ def test_the_recipe_of_course_writer_means_what_it_meant(tmp_path, asked, monkey
     sample = Grammar.sample
     monkeypatch.setattr(Grammar, "sample", lambda self, n, *, seed: sample(self, 9, seed=seed))
     found = asked("--config", DATA / "course-writer" / "recipe.toml", "--out", tmp_path / "out")
-    assert found["collator"].draw == "count"
+    assert found["collator"].draw == "stratified"
     assert found["dataset"].parts[0].settings["worlds"] == ["films"]
     size = sum(weight.numel() for weight in found["model"].parameters())
     assert 2 * size < 12e6  # bytes of half precision
