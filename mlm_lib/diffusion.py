@@ -46,8 +46,10 @@ def nelbo(model, tokenizer, rows, *, samples=1, draw="count", seed=0, batch_size
         tokenizer: ours or transformers'.
         rows: encoded texts, as `DiffusionCollator` takes them.
         samples: how often each row is masked.
-        draw: "count", "independent" or "stratified"; see `hide`. Stratified are the rates of all
-            rows together; then the standard error, which does not know it, is too large.
+        draw: "count", "independent" or "stratified"; see `hide`. With rates the variance has no
+            bound: at a rate near 0 a word that is hidden all the same weighs 1/t, so the standard
+            error of a few rows tells too little. Stratified are the rates of all rows together;
+            the standard error does not know it.
         seed: of what is hidden.
         batch_size: rows read at once. It does not matter for the result.
 
