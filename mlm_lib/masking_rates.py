@@ -65,9 +65,9 @@ class DiffusionCollator(MaskingCollator):
     it returns `weights` (B,) float32: a row's summed loss times its weight is, in the mean over the
     draws, the bound on −log P(row | its length), in nats.
 
-    A `MaskedLanguageModel` makes of it Σ weight·sum / Σ weight·(hidden words) over the rows, in nats
-    per word: what stands below is the number of words, exactly with a count, and with rates in the
-    mean. Such a ratio is biased, but little, by 0.2% in batches of 16 documents.
+    A `MaskedLanguageModel` makes of it Σ weight·sum / Σ weight·(hidden words), over the rows, in
+    nats per word: below the line stands the number of words, exactly with a count, and with rates
+    in the mean. Such a ratio is biased, but little: by 0.2% in batches of 16 documents.
 
     Raises:
         ValueError: as `MaskingCollator`; an unknown draw, an example without a word to hide.

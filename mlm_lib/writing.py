@@ -189,7 +189,9 @@ class _Pen:
             tokens = best.indices
         else:
             uniform = torch.cat([draft.uniform(len(some)) for draft, some in zip(drafts, asked)])
-            tokens = drawn((logits / self.temperature).softmax(-1), uniform)  # (N,)
+            # The best less itself is 0, and stays it when divided by next to nothing.
+            cooled = (logits - logits.amax(-1, keepdim=True)) / self.temperature
+            tokens = drawn(cooled.softmax(-1), uniform)  # (N,)
         confidence = best.values
         if self.rule == "keep_confident":
             confidence = chances.gather(1, tokens[:, None])[:, 0]

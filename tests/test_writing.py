@@ -21,6 +21,8 @@ from test_grammar import every_document
 from toys import tokenizer_of
 from writing_toys import GRAMMARS, World, too_far
 
+from mlm_lib.grammar import Grammar
+from mlm_lib.ideal_reader import IdealReader
 from mlm_lib.writing import RULES, SCHEDULES, drawn, reveal_counts, write
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -98,6 +100,23 @@ def test_a_temperature_is_a_power_of_the_chances(temperature):
     powers = torch.tensor([4.0, 2.0, 1.0, 1.0]).double() ** (1 / temperature)
     expected = dict(zip(range(5, 9), (powers / powers.sum()).tolist()))
     assert abs(too_far([row[0] for row in rows], expected)) < 4
+
+
+@both_models
+def test_next_to_no_temperature_draws_what_is_likeliest(model):
+    cold = write(model, TOKENIZER, [6, 3], rule="confident", temperature=1e-300)
+    assert cold == write(model, TOKENIZER, [6, 3], rule="greedy")
+    assert len(write(model, TOKENIZER, [6], temperature=1e300)[0]) == 6
+
+
+def test_on_the_course_s_grammar_one_word_a_step_is_always_possible():
+    grammar = Grammar.load(worlds=["films"])
+    tokenizer = tokenizer_of(*grammar.vocabulary)
+    lengths = [len(words) for words in grammar.sample(4, seed=2)]
+    rows = write(IdealReader(grammar, tokenizer), tokenizer, lengths)
+    for row, length in zip(rows, lengths):
+        words = [tokenizer.tokens[index] for index in row]
+        assert len(words) == length and grammar.log_prob(words) > -math.inf
 
 
 # ------------------------------------------------------------------------------------ biased
