@@ -211,10 +211,9 @@ class _Pen:
         if self.rule == "random":
             return list(range(len(confidence)))
         order = confidence.round(decimals=DIGITS).argsort(descending=True, stable=True)
-        size = None if self.rule == "threshold" else next(draft.counts)
-        if size is None:
-            size = max(1, int((confidence > self.threshold).sum()))
-        return order[:size].tolist()
+        if self.rule == "threshold":
+            return order[: max(1, int((confidence > self.threshold).sum()))].tolist()
+        return order[: next(draft.counts)].tolist()
 
     def _logits(self, drafts, asked):
         """(N, V) float64 scores at asked places, −∞ for tokens that are never written."""

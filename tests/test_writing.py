@@ -226,7 +226,7 @@ def test_texts_have_their_lengths_their_given_tokens_and_no_special_ones(model, 
     given = [None, [5, MASK, 1, MASK, 11], [MASK]]
     rows = write(model, tokenizer, [4, 5, 1], rule=rule, given=given, temperature=5.0)
     assert [len(row) for row in rows] == [4, 5, 1]
-    assert rows[1][::2] == [5, 1, 11]
+    assert rows[1][::2] == [5, 1, 11] and given[1][1] == MASK  # what was handed in stays
     new = rows[0] + rows[1][1:4:2] + rows[2]
     assert all(5 <= index < 12 for index in new)  # the model has 16 rows, and 12 tokens
 
