@@ -54,9 +54,12 @@ TIERS = {
         *("corpus", "wordpiece", "masking", "losses", "encoder", "grammar", "held_out"),
         "modern_blocks",
     ),
-    3: ("contextualizers", "masked_lm", "modern", "diffusion", "training", "gap", "answers"),
-    4: ("language_model", "pretrained", "mixture", "blanks", "pseudo_likelihood"),
-    5: ("pretrain", "evaluation"),
+    3: (
+        *("contextualizers", "masked_lm", "modern", "training", "gap", "answers"),
+        *("masking_rates", "ideal_reader"),
+    ),
+    4: ("language_model", "pretrained", "mixture", "blanks", "pseudo_likelihood", "writing"),
+    5: ("pretrain", "evaluation", "diffusion"),
 }
 # The lesson that builds a file which is not there yet; with the lesson, its names are due.
 LATER = {"diffusion": 15, "modern": 16}
