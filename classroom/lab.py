@@ -5,6 +5,7 @@ renamed file, an editor that drops metadata, a cell pasted into another notebook
 
     # TASK 02.1: choose the positions        the cell for a student's answer
     # CHECK 02.1 (2 points)                  what must hold for the points; follows its task
+    # CHECK 02.2 coins (2 points)            one of several for a task, each with its name
 
 Code cells without such a line are given: the set-up, and what stands between tasks.
 """
@@ -37,7 +38,7 @@ class Given:
 class Check:
     """A cell that earns `points` when it ends without an error."""
 
-    label: str  # "proof" and "mend" where a task has two, else ""
+    label: str  # "proof" and "mend" where a task has several, else ""
     points: int
     code: str
 

@@ -94,14 +94,14 @@ def judged(scores, targets):
 def encoded(model, tokenizer, text):
     """A text's ids, if the model reads as many."""
     row = list(tokenizer.encode(string("text", text)))
-    longest = _longest(model)
+    longest = longest_row(model)
     if longest and len(row) > longest:
         told = f"{text[:40]!r}… has {len(row)} tokens, and this model reads {longest}"
         raise ValueError(f"{told}; cut the text")
     return row
 
 
-def _longest(model):
+def longest_row(model):
     """The most tokens that a model reads, if it tells."""
     ours = getattr(getattr(model, "embedder", None), "config", None)
     theirs = getattr(model, "config", None)

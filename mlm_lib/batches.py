@@ -141,13 +141,15 @@ def real_tokens(batch):
 def count_targets(batch):
     """Over how many predictions the loss of a batch is a mean, as a tensor of no axes.
 
-    Its labels that are not −100 or, without labels, its pairs of real neighbours.
+    Its labels that are not −100, each counted as its row weighs where the batch has `weights`; or,
+    without labels, its pairs of real neighbours.
 
     >>> count_targets({"labels": torch.tensor([[-100, 7, -100], [8, 9, -100]])})
     tensor(3)
     """
     if "labels" in batch:
-        return (batch["labels"] != IGNORE).sum()
+        asked = batch["labels"] != IGNORE  # (B, T)
+        return (asked.sum(1) * batch["weights"]).sum() if "weights" in batch else asked.sum()
     real = real_tokens(batch)
     if real is None:
         return torch.tensor(batch["input_ids"][:, 1:].numel())
@@ -180,7 +182,7 @@ def own_share(batch, device, rank=0, processes=1):
     if processes > 1:
         batch = {name: rows[rank::processes] for name, rows in batch.items()}
         own = count_targets(batch)
-    weight = processes * own / targets.clamp(min=1)
+    weight = processes * own / targets.where(targets > 0, 1)
     batch = _never_without_labels(batch, own)
     return {name: _moved(rows, device) for name, rows in batch.items()}, weight, tokens, targets
 

@@ -1,19 +1,69 @@
-"""BERT's weights by name: which tensors of a file make up which of our parameters. In lesson 07.
+"""BERT's names: of each weight, and of each setting, on disk and here. In lesson 07.
 
 The names on disk are those of transformers' `BertForMaskedLM`. A configuration gives every name
 and shape before anything is built, so that one that does not fit its weights costs nothing.
 """
 
 import re
-from dataclasses import replace
 
 import torch
+
+from mlm_lib.named_weights import refuse_other
 
 WORD = "bert.embeddings.word_embeddings.weight"
 PROJECTION = "cls.predictions.decoder.weight"
 BIAS, DECODER_BIAS = "cls.predictions.bias", "cls.predictions.decoder.bias"
 # Parts of other BERTs that a masked language model has no use for, and a buffer of old versions.
 NOT_NEEDED = ("bert.pooler.", "cls.seq_relationship.", "bert.embeddings.position_ids")
+ENCODER, LAYER = "bert.", r"^bert\.encoder\.layer\.\d+\."  # how names of the encoder begin
+
+# Our names of settings, and theirs; the activation has other values, too.
+SETTING = {
+    "vocab_size": "vocab_size",
+    "hidden_size": "hidden_size",
+    "num_layers": "num_hidden_layers",
+    "num_heads": "num_attention_heads",
+    "intermediate_size": "intermediate_size",
+    "max_length": "max_position_embeddings",
+    "type_vocab_size": "type_vocab_size",
+    "dropout": "hidden_dropout_prob",
+    "attention_dropout": "attention_probs_dropout_prob",
+    "layer_norm_eps": "layer_norm_eps",
+    "pad_token_id": "pad_token_id",
+    "activation": "hidden_act",
+    "initializer_range": "initializer_range",
+}
+ACTIVATION = {  # theirs: ours
+    **{"gelu": "gelu", "gelu_pytorch_tanh": "gelu_tanh", "gelu_new": "gelu_tanh"},
+    **{"relu": "relu", "silu": "silu", "swish": "silu"},
+}
+# What a plain encoder's configuration says, or leaves out.
+PLAIN = {"is_decoder": False, "add_cross_attention": False, "position_embedding_type": "absolute"}
+# All that is read of a configuration; others could ask for any amount of work.
+NEEDED = (*SETTING.values(), *PLAIN, "tie_word_embeddings")
+
+
+def our_settings(theirs):
+    """The arguments of an `EncoderConfig`, from a `BertConfig`.
+
+    Raises:
+        ValueError: what is not a plain encoder's, or an activation that we do not have.
+    """
+    refuse_other(theirs, PLAIN)
+    if theirs.hidden_act not in ACTIVATION:
+        raise ValueError(
+            f"the checkpoint's hidden_act={theirs.hidden_act!r} is none of {', '.join(ACTIVATION)}"
+        )
+    settings = {ours: getattr(theirs, name) for ours, name in SETTING.items()}
+    return settings | {"activation": ACTIVATION[theirs.hidden_act]}
+
+
+def their_settings(config):
+    """The arguments of a `BertConfig`, from an `EncoderConfig`."""
+    settings = {name: getattr(config, ours) for ours, name in SETTING.items()}
+    activation = next(name for name, ours in ACTIVATION.items() if ours == config.activation)
+    share = config.attention_share
+    return settings | {"hidden_act": activation, "attention_probs_dropout_prob": share}
 
 
 def parameters(config, tied):
@@ -67,68 +117,3 @@ def canonical(weights):
     if DECODER_BIAS in renamed:  # tied it is the same; untied it is the one that is added
         renamed[BIAS] = renamed.pop(DECODER_BIAS)
     return renamed
-
-
-def missing(source, weights, config, tied):
-    """Their names of the head's weights that are not there. Nothing is built or copied.
-
-    Args:
-        source: what an error calls the checkpoint.
-        weights: tensors by their canonical names.
-        config: the `EncoderConfig` they should fit.
-        tied: whether the head's matrix is the word embeddings.
-
-    Raises:
-        ValueError: a weight of another shape than the configuration asks for, or of another kind
-            than floating point, or one of the encoder's that is not there.
-    """
-    # It may ask for any number of layers; one more than there are is enough to see what is missing.
-    there = re.findall(r"^bert\.encoder\.layer\.\d+\.", "\n".join(weights), re.MULTILINE)
-    first = replace(config, num_layers=min(config.num_layers, len(set(there)) + 1))
-    absent = []
-    for _, names, shape in parameters(first, tied):
-        for name in names:
-            if name not in weights:
-                absent.append(name)
-            elif tuple(weights[name].shape) != shape:
-                raise ValueError(
-                    f"{name} is {tuple(weights[name].shape)} in the checkpoint; "
-                    f"its configuration asks for {shape}"
-                )
-            elif not weights[name].is_floating_point():
-                raise ValueError(
-                    f"{name} is {weights[name].dtype} in the checkpoint; a weight is a "
-                    "floating-point number, so it was cast or quantised: take the original"
-                )
-    lost = [name for name in absent if name.startswith("bert.")]
-    if lost:
-        raise ValueError(
-            f"{source} has no weights for {some(lost)}; "
-            f"its configuration, of {config.num_layers} layers, asks for them"
-        )
-    return absent
-
-
-@torch.no_grad()
-def fill(model, weights):
-    """Copies weights of their names into a model of ours, as far as they are there."""
-    for ours, names, _ in parameters(model.embedder.config, model.head.tied):
-        for name, part in zip(names, model.get_parameter(ours).chunk(len(names))):
-            if name in weights:
-                part.copy_(weights[name])
-
-
-def not_finite(model):
-    """Their names of the weights in which NaN or infinity stands."""
-    found = []
-    for ours, names, _ in parameters(model.embedder.config, model.head.tied):
-        for name, part in zip(names, model.get_parameter(ours).detach().chunk(len(names))):
-            # Both ends are finite only if all between them is, and NaN would be both ends.
-            if not torch.stack(part.aminmax()).isfinite().all():
-                found.append(name)
-    return found
-
-
-def some(names):
-    """The first four of a list of names, and how many more there are."""
-    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")

@@ -11,7 +11,7 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
-from mlm_lib.checks import integers, number, refused, tensor, whole_number
+from mlm_lib.checks import flag, integers, number, refused, tensor, whole_number
 
 
 class MaskedLMHead(nn.Module):
@@ -30,6 +30,8 @@ class MaskedLMHead(nn.Module):
         output_activation: the same, applied to the logits; what has to be told an axis, such as
             "softmax", runs over the vocabulary.
         layer_norm_eps: what layer norm adds to the variance.
+        bias: whether the dense layer and the layer norm have one; ModernBERT's have none. The
+            projection always has.
 
     Raises:
         ValueError: neither a vocabulary size nor an embedding; an embedding that does not fit
@@ -45,6 +47,7 @@ class MaskedLMHead(nn.Module):
         activation="gelu",
         output_activation=None,
         layer_norm_eps=1e-12,
+        bias=True,
     ):
         super().__init__()
         self.hidden_size = whole_number("hidden_size", hidden_size)
@@ -52,8 +55,8 @@ class MaskedLMHead(nn.Module):
         self.activation = _function("activation", activation)
         self.output_activation = _function("output_activation", output_activation)
         eps = number("layer_norm_eps", layer_norm_eps, least=0)
-        self.dense = nn.Linear(self.hidden_size, self.hidden_size)
-        self.norm = nn.LayerNorm(self.hidden_size, eps=eps)
+        self.dense = nn.Linear(self.hidden_size, self.hidden_size, bias=flag("bias", bias))
+        self.norm = nn.LayerNorm(self.hidden_size, eps=eps, bias=bias)
         # The whole embedding is kept, not only its weight, so that a weight replaced or moved to a
         # device is still shared.
         self.token_embedding = token_embedding
@@ -63,7 +66,8 @@ class MaskedLMHead(nn.Module):
         for weight in (self.dense.weight, self.projection):
             if weight is not None:
                 nn.init.normal_(weight, std=0.02)  # as BERT initialises
-        nn.init.zeros_(self.dense.bias)
+        if bias:
+            nn.init.zeros_(self.dense.bias)
 
     @property
     def tied(self):

@@ -46,7 +46,7 @@ class HeldOut:
         self.name = path_name("name", name)
         starts = range(0, len(examples), size)
         self.batches = [collator(examples[start : start + size]) for start in starts]
-        self.count = sum(int(count_targets(batch)) for batch in self.batches)
+        self.count = sum(count_targets(batch).item() for batch in self.batches)
         if not self.count:
             raise ValueError(
                 f"{len(examples)} held-out examples with 0 masked tokens; give more of them"
@@ -58,7 +58,7 @@ class HeldOut:
         with modes_kept(model):
             model.eval()
             for batch in self.batches:
-                targets = int(count_targets(batch))
+                targets = count_targets(batch).item()
                 if targets:  # without any, the mean of a transformers model is NaN
                     batch = {name: rows.to(device) for name, rows in batch.items()}
                     total += model(**batch)["loss"].item() * targets

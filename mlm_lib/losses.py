@@ -1,7 +1,9 @@
 """Cross-entropy at the positions that carry a label. Built in lesson 04."""
 
-from mlm_lib.checks import floats, ids, tensor
-from mlm_lib.cross_entropy import summed_cross_entropy
+import torch.nn.functional as F
+
+from mlm_lib.checks import floats, ids, same_shape, tensor
+from mlm_lib.cross_entropy import at_least_float32, summed_cross_entropy
 from mlm_lib.labels import IGNORE
 from mlm_lib.softmax import (  # noqa: F401 (lesson 11 and the models import the softmax from here)
     SampledSoftmaxLoss,
@@ -55,3 +57,35 @@ def masked_cross_entropy(logits, labels):
     picked = logits.reshape(-1, vocab_size) if all_have_one else logits[has_label]  # (N, V)
     # 2. Sum −log softmax(logits)[target], and divide by how many there are, or by 1 for none.
     return summed_cross_entropy(picked, targets) / max(1, targets.numel())
+
+
+def weighted_cross_entropy(logits, targets, weights):
+    """Σ weight · −log P(target) / Σ weight, in nats: the mean if all weights are equal. Lesson 15.
+
+    As `F.cross_entropy(…, weight=…)` has it, but the weights are those of the answers and not of
+    the vocabulary. Of parts of a batch, each counted as the sum of its weights, the mean is that of
+    the batch.
+
+    >>> import torch
+    >>> logits = torch.tensor([[0.0, 0.0], [0.0, -100.0]])  # ln 2, and next to nothing
+    >>> weighted_cross_entropy(logits, torch.tensor([0, 0]), torch.tensor([1.0, 3.0]))
+    tensor(0.1733)
+
+    Args:
+        logits: (N, V), floating point.
+        targets: (N,), torch.long or torch.int32, each in 0..V−1.
+        weights: (N,), floating point, 0 or more.
+
+    Returns:
+        A scalar of float32 at least. With no target at all it is 0 and still has a gradient path.
+
+    Raises:
+        ValueError: shapes that do not belong together, or a target outside 0..V−1.
+    """
+    floats("logits", logits, "(N, V)")
+    ids("targets", targets, "(N,)", size=logits.shape[1])
+    same_shape("targets", targets, "a column of the logits", logits[:, 0])
+    same_shape("weights", floats("weights", weights, "(N,)"), "targets", targets)
+    nats = F.cross_entropy(at_least_float32(logits), targets.long(), reduction="none")  # (N,)
+    total = weights.sum()
+    return (nats * weights).sum() / total.where(total > 0, 1)

@@ -13,7 +13,7 @@ import torch.nn as nn
 from mlm_lib.checks import ids, integers, probability, real_mask, refused, same_shape, whole_number
 from mlm_lib.encoder import ACTIVATIONS, BertEncoder
 from mlm_lib.heads import MaskedLMHead, flat_index, gather
-from mlm_lib.losses import IGNORE, masked_cross_entropy
+from mlm_lib.losses import IGNORE, masked_cross_entropy, weighted_cross_entropy
 
 
 class MaskedLanguageModel(nn.Module):
@@ -54,7 +54,12 @@ class MaskedLanguageModel(nn.Module):
 
     @classmethod
     def from_config(cls, config):
-        """A BERT with random weights: a `BertEncoder` and a head tied to its word embeddings."""
+        """A BERT with random weights: a `BertEncoder` and a head tied to its word embeddings.
+
+        A `ModernConfig` brings a `ModernEncoder` and a head of its own kind.
+        """
+        if callable(getattr(config, "parts", None)):
+            return cls(*config.parts())
         encoder = BertEncoder(config)
         head = MaskedLMHead(
             config.hidden_size,
@@ -74,6 +79,7 @@ class MaskedLanguageModel(nn.Module):
         labels=None,
         mask_positions=None,
         target_ids=None,
+        weights=None,
     ):
         """Scores everywhere, at the labels, or at the blanks.
 
@@ -85,6 +91,7 @@ class MaskedLanguageModel(nn.Module):
             mask_positions: (B, M), the blanks of each row. A padded blank is −1, or stands on
                 padding.
             target_ids: (B, M), the tokens that were hidden there; −100 is ignored.
+            weights: (B,), how much each label of a row counts; None: all the same.
 
         Returns:
             A dictionary. With neither labels nor positions: `logits` (B, T, V).
@@ -92,10 +99,12 @@ class MaskedLanguageModel(nn.Module):
             With `mask_positions`: `logits` (B, M, V); `probabilities` and `top_indices` (B, M, k),
             the k likeliest tokens, best first; `blanks` (B, M), False where a blank is padding;
             with `target_ids` also `loss`.
-            A loss is in nats, a mean over what is asked, and 0 with a gradient path if nothing is.
+            A loss is in nats, a mean over what is asked, weighted where there are `weights`, and 0
+            with a gradient path if nothing is.
 
         Raises:
-            ValueError: labels beside positions, targets without, shapes that do not fit together.
+            ValueError: labels beside positions, targets without, weights without labels, shapes
+                that do not fit together.
             IndexError: a blank beyond the row.
         """
         if labels is not None and (mask_positions is not None or target_ids is not None):
@@ -103,6 +112,8 @@ class MaskedLanguageModel(nn.Module):
             raise ValueError(f"{both}; give one of them")
         if target_ids is not None and mask_positions is None:
             raise ValueError("target_ids without mask_positions; say where the targets stood")
+        if weights is not None and labels is None:
+            raise ValueError("weights without labels; they say how much each label of a row counts")
         ids("input_ids", input_ids, size=getattr(self.embedder, "num_embeddings", None))
         real = torch.ones_like(input_ids, dtype=torch.bool)  # (B, T)
         if attention_mask is not None:
@@ -115,7 +126,11 @@ class MaskedLanguageModel(nn.Module):
         asked = same_shape("labels", labels, "input_ids", input_ids) != IGNORE  # (B, T)
         targets = labels[asked]  # (N,)
         logits = self._logits(inputs, real, asked)  # (N, V)
-        return {"loss": masked_cross_entropy(logits, targets), "logits": logits}
+        if weights is None:
+            return {"loss": masked_cross_entropy(logits, targets), "logits": logits}
+        same_shape("weights", weights, "the first column of labels", labels[:, 0])
+        each = weights[asked.nonzero()[:, 0]]  # (N,)
+        return {"loss": weighted_cross_entropy(logits, targets, each), "logits": logits}
 
     def decode(self, output, tokenizer):
         """Adds the candidates' words to an output that has `top_indices`.

@@ -226,7 +226,8 @@ class MaskingCollator:
         table = repr(sorted(vocab.items())).encode()
         self._vocabulary = hashlib.blake2b(table, digest_size=8).hexdigest()
 
-    def __call__(self, examples):
+    def prepare(self, examples):
+        """The padded fields of a batch, and (B, T) bool, true where nothing may be hidden."""
         fields = pad_examples(examples, self.pad_token_id, multiple=self.pad_to_multiple_of)
         input_ids = ids("input_ids", fields["input_ids"], size=len(self.is_special))  # (B, T)
         fields.setdefault("attention_mask", (input_ids != self.pad_token_id).long())
@@ -234,6 +235,11 @@ class MaskingCollator:
         blocked |= ~real_mask("attention_mask", fields["attention_mask"], "input_ids", input_ids)
         if "special_tokens_mask" in fields:
             blocked |= fields.pop("special_tokens_mask").bool()
+        return fields, blocked
+
+    def __call__(self, examples):
+        fields, blocked = self.prepare(examples)
+        input_ids = fields["input_ids"]  # (B, T)
         # A word's number in its row: one more at each token that does not continue a word.
         word_ids = None if self.strategy == "token" else (~self.continues[input_ids]).cumsum(1)
         fields["input_ids"], fields["labels"] = mask_tokens(

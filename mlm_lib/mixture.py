@@ -106,6 +106,16 @@ class Mixture:
         known = [part for part in self.parts if isinstance(part, Documents) and part.evaluation]
         return {part.name: part.floor() for part in known}
 
+    def bounds(self, collator):
+        """The same of the bound on whole texts, masked by a `DiffusionCollator`."""
+        parts = [part for part in self.parts if part.evaluation]
+        return [HeldOut(part.held_rows, collator, name=f"{part.name}_bound") for part in parts]
+
+    def bound_floors(self):
+        """{name: nats a word} of the parts whose least possible bound is known."""
+        known = [part for part in self.parts if isinstance(part, Documents) and part.evaluation]
+        return {f"{part.name}_bound": part.bound_floor() for part in known}
+
     def fingerprint(self):
         """What must be the same when a run goes on; the epoch is not in it."""
         parts = {f"part {number}": part.settings for number, part in enumerate(self.parts, 1)}
@@ -142,8 +152,8 @@ class Texts:
             ends = {"cls_id": tokenizer.cls_token_id, "sep_id": tokenizer.sep_token_id}
             self.blocks = pack_blocks(inner, max_length, **ends).tolist()
         collator = MaskingCollator(tokenizer, seed=1)
-        held = encode(self.held, max_length)
-        self.evaluation = HeldOut(held, collator, name=f"{self.name}_loss")
+        self.held_rows = encode(self.held, max_length)
+        self.evaluation = HeldOut(self.held_rows, collator, name=f"{self.name}_loss")
 
     def epoch(self, epoch):
         every = self.blocks_every or 1
@@ -199,6 +209,7 @@ class Documents:
                 )
             collator = MaskingCollator(tokenizer, mask_share=1.0, random_share=0.0, seed=1)
             self.evaluation = HeldOut(rows, collator, name=f"{self.name}_loss")
+            self.held_rows = rows
 
     def epoch(self, epoch):
         return self.encoded(self._of_epoch(epoch) if epoch else self.own, self.max_length)
@@ -215,6 +226,11 @@ class Documents:
         surprises = self.grammar.surprise(documents, observed)
         total = sum(nats[~seen].sum().item() for nats, seen in zip(surprises, observed))
         return total / self.evaluation.count
+
+    def bound_floor(self):
+        """The mean of −log P(document | its length) in nats a word, over those held out."""
+        documents = [text.split() for text in self._sample(self.held_out, HELD_OUT_SEED)]
+        return self.grammar.floor(documents, objective="any_order").nats
 
 
 # ------------------------------------------------------------------------------------ streams
@@ -285,9 +301,15 @@ class Stream:
         """The evaluation on the texts held out, if there are any."""
         return [HeldOut(self.held, self.collator, name="stream_loss")] if self.held else []
 
+    def bounds(self, collator):
+        """The same of the bound on whole texts, masked by a `DiffusionCollator`."""
+        return [HeldOut(self.held, collator, name="stream_bound")] if self.held else []
+
     def floors(self):
         """None is known."""
         return {}
+
+    bound_floors = floors
 
     def fingerprint(self):
         """What must be the same when a run goes on; of the texts the first ones."""

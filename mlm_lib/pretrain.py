@@ -7,7 +7,8 @@ gets `tokenizer/`, `log.jsonl`, `checkpoints/` and, at the end, `model/`, which 
 A table of a recipe holds the arguments of one class, whose checks and defaults hold: [[data]] those
 of `Documents`, `Texts` or `Stream`, [tokenizer] of `WordPieceTokenizer.train`, [model] of
 `EncoderConfig`, [masking] of `MaskingCollator`, [training] of `TrainingConfig`, [show] of
-`ShowPredictions`. Built in lesson 08.
+`ShowPredictions`. With `objective = "diffusion"` before the tables the model learns to write, and
+[masking] holds the arguments of `DiffusionCollator`. Built in lessons 08 and 15.
 """
 
 import argparse
@@ -27,6 +28,7 @@ from mlm_lib.encoder import EncoderConfig
 from mlm_lib.files import only_writer
 from mlm_lib.masked_lm import MaskedLanguageModel
 from mlm_lib.masking import MaskingCollator
+from mlm_lib.masking_rates import DiffusionCollator
 from mlm_lib.mixture import Mixture, Stream, kind_of
 from mlm_lib.pretrained import load_checkpoint, save_pretrained
 from mlm_lib.training import Checkpoints, ShowPredictions, TrainingConfig, TrainingStopped, train
@@ -55,6 +57,7 @@ OWN = {
     "show": {"sentences": []},
     "save": {"dtype": "float32"},
 }
+COLLATORS = {"masked": MaskingCollator, "diffusion": DiffusionCollator}  # by objective
 DTYPES = ("float32", "float16", "bfloat16")
 
 
@@ -122,13 +125,16 @@ def _complete(tables):
     """A recipe with all its tables, in which every name is known; values are looked at later."""
     if not isinstance(tables, dict):
         raise refused("recipe", tables, "a dictionary of tables")
-    for name in tables.keys() - {"data"} - KEYS.keys():
-        raise ValueError(f"a recipe has no {name!r}; it may have data, {', '.join(KEYS)}")
+    for name in tables.keys() - {"data", "objective"} - KEYS.keys():
+        known = f"objective, data, {', '.join(KEYS)}"
+        raise ValueError(f"a recipe has no {name!r}; it may have {known}")
+    objective = choice("objective", tables.get("objective", "masked"), COLLATORS)
+    masking = _arguments(COLLATORS[objective], "tokenizer", "seed")
     parts = tables.get("data", [{}])
     if not isinstance(parts, list) or not parts:
         raise ValueError(f"data is {parts!r}; one or more [[data]] are needed")
-    recipe = {"data": [_part(part) for part in parts]}
-    for name, keys in KEYS.items():
+    recipe = {"objective": objective, "data": [_part(part) for part in parts]}
+    for name, keys in (KEYS | {"masking": masking}).items():
         recipe[name] = OWN.get(name, {}) | _known(f"[{name}]", tables.get(name, {}), keys)
     return recipe
 
@@ -214,7 +220,10 @@ def pretrain(recipe, out, *, resume=False):
         shape = replace(shape, vocab_size=len(tokenizer), pad_token_id=tokenizer.pad_token_id)
         model = _model(shape, config.seed)
         with _named("[masking]"):
-            collator = MaskingCollator(tokenizer, **recipe["masking"], seed=config.seed)
+            kind = COLLATORS[recipe["objective"]]
+            collator = kind(tokenizer, **recipe["masking"], seed=config.seed)
+        writes = kind is DiffusionCollator
+        held_out += data.bounds(kind(tokenizer, draw="count", seed=1)) if writes else []
         callbacks = _shown(recipe["show"], tokenizer, shape.max_length)
 
         if main_process:
@@ -222,6 +231,8 @@ def pretrain(recipe, out, *, resume=False):
             print(f"{size:,} parameters, {len(tokenizer):,} tokens, {data.describe()}")
             for name, floor in data.floors().items():
                 print(f"{name}: no model can go below {floor:.4f} nats on these held-out words")
+            for name, floor in data.bound_floors().items() if writes else ():
+                print(f"{name}: no bound can go below {floor:.4f} nats a word of these documents")
             if not begun:
                 vocab_file.parent.mkdir(parents=True, exist_ok=True)
                 tokenizer.save(vocab_file)

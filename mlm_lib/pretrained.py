@@ -5,23 +5,22 @@ Every weight is mapped by name and its shape is checked. What is written opens i
 
 import shutil
 import warnings
+from types import ModuleType
+from typing import NamedTuple
 
 import torch
-from transformers import AutoTokenizer, BertConfig, BertForMaskedLM, PreTrainedTokenizerBase
-
-from mlm_lib.bert_weights import (
-    BIAS,
-    DECODER_BIAS,
-    NOT_NEEDED,
-    PROJECTION,
-    WORD,
-    canonical,
-    fill,
-    missing,
-    not_finite,
-    parameters,
-    some,
+import torch.nn.functional as F
+from transformers import (
+    AutoTokenizer,
+    BertConfig,
+    BertForMaskedLM,
+    ModernBertConfig,
+    ModernBertForMaskedLM,
+    PreTrainedTokenizerBase,
 )
+
+import mlm_lib.bert_weights as bert_weights
+import mlm_lib.modern_weights as modern_weights
 from mlm_lib.checkpoint_files import (
     OWN_FILES,
     TOKENIZER_FILES,
@@ -30,35 +29,34 @@ from mlm_lib.checkpoint_files import (
     read_settings,
     read_weights,
 )
-from mlm_lib.checks import path_name, refused, torch_device
-from mlm_lib.encoder import ACTIVATIONS, BertEncoder, EncoderConfig
+from mlm_lib.checks import path_name, refused, torch_device, whole_number
+from mlm_lib.encoder import ACTIVATIONS, MOST_LAYERS, BertEncoder, EncoderConfig
 from mlm_lib.files import write_folder
 from mlm_lib.heads import MaskedLMHead
 from mlm_lib.masked_lm import MaskedLanguageModel
+from mlm_lib.modern import ModernConfig, ModernEncoder
+from mlm_lib.named_weights import fill, missing, not_finite, some
 from mlm_lib.wordpiece import WordPieceTokenizer
 
-# Our names of settings, and theirs; the activation has other values, too.
-SETTING = {
-    "vocab_size": "vocab_size",
-    "hidden_size": "hidden_size",
-    "num_layers": "num_hidden_layers",
-    "num_heads": "num_attention_heads",
-    "intermediate_size": "intermediate_size",
-    "max_length": "max_position_embeddings",
-    "type_vocab_size": "type_vocab_size",
-    "dropout": "hidden_dropout_prob",
-    "attention_dropout": "attention_probs_dropout_prob",
-    "layer_norm_eps": "layer_norm_eps",
-    "pad_token_id": "pad_token_id",
-    "activation": "hidden_act",
-    "initializer_range": "initializer_range",
+
+class Format(NamedTuple):
+    """A kind of checkpoint: transformers' classes, ours, and the room with the names."""
+
+    name: str
+    their_model: type
+    their_config: type
+    encoder: type
+    config: type
+    names: ModuleType
+
+
+FORMATS = {  # by what `config.json` calls `model_type`
+    "bert": Format("BERT", BertForMaskedLM, BertConfig, BertEncoder, EncoderConfig, bert_weights),
+    "modernbert": Format(
+        *("ModernBERT", ModernBertForMaskedLM, ModernBertConfig, ModernEncoder, ModernConfig),
+        modern_weights,
+    ),
 }
-ACTIVATION = {  # theirs: ours
-    **{"gelu": "gelu", "gelu_pytorch_tanh": "gelu_tanh", "gelu_new": "gelu_tanh"},
-    **{"relu": "relu", "silu": "silu", "swish": "silu"},
-}
-# What a plain encoder's configuration says, or leaves out.
-PLAIN = {"is_decoder": False, "add_cross_attention": False, "position_embedding_type": "absolute"}
 # Padding of a vocabulary to a multiple of 8, 64 or 128 leaves at most so many rows without a token.
 SPARE_ROWS = 127
 
@@ -67,100 +65,100 @@ SPARE_ROWS = 127
 
 
 def from_hf(bert_for_masked_lm):
-    """Our model with the weights of a `BertForMaskedLM`, copied: dtype, device, tie and mode stay.
+    """Our model with the weights of a `BertForMaskedLM` or a `ModernBertForMaskedLM`, copied.
+
+    Dtype, device, tie and mode stay.
 
     Raises:
         TypeError: another class.
-        ValueError: a configuration that is not a plain BERT encoder's (a decoder, relative
-            positions), or that its weights do not fit, or an activation that we do not have.
+        ValueError: a configuration that is not a plain encoder's (a decoder, relative positions;
+            biases in a ModernBERT), or that its weights do not fit, or an activation that we do not
+            have.
     """
     theirs = bert_for_masked_lm
-    if not isinstance(theirs, BertForMaskedLM):
-        raise TypeError(f"from_hf takes a BertForMaskedLM, not {type(theirs).__name__}")
-    weights, config = canonical(theirs.state_dict()), _our_config(theirs.config)
-    tied = theirs.cls.predictions.decoder.weight is theirs.bert.embeddings.word_embeddings.weight
-    missing("the model", weights, config, tied)
+    for kind in FORMATS.values():
+        if isinstance(theirs, kind.their_model):
+            break
+    else:
+        known = " or a ".join(kind.their_model.__name__ for kind in FORMATS.values())
+        raise TypeError(f"from_hf takes a {known}, not {type(theirs).__name__}")
+    weights = kind.names.canonical(theirs.state_dict())
+    config = kind.config(**kind.names.our_settings(theirs.config))
+    tied = theirs.get_output_embeddings().weight is theirs.get_input_embeddings().weight
+    missing(kind.names, "the model", weights, config, tied)
     model = _empty(config, tied, "meta").to_empty(device=theirs.device).to(theirs.dtype)
-    fill(model, weights)
+    fill(kind.names, model, weights)
     return model.train(theirs.training)
 
 
 def to_hf(model):
-    """A `BertForMaskedLM` with the weights of ours, copied. `to_hf(from_hf(m))` predicts as m does.
+    """A `BertForMaskedLM` or a `ModernBertForMaskedLM` with the weights of ours, copied.
 
-    It has the state dict of m as well, but for an untied m's `cls.predictions.bias`: m never uses
-    it, so it is not kept, and becomes the decoder's bias. What a `BertForMaskedLM` cannot express
-    is not carried over: `top_k`, and dropout before the head.
+    `to_hf(from_hf(m))` predicts as m does. It has the state dict of m as well, but for an untied
+    BERT's `cls.predictions.bias`: m never uses it, so it is not kept, and becomes the decoder's
+    bias. What their class cannot express is not carried over: `top_k`, and dropout before the head.
 
     Raises:
         TypeError: another class.
-        ValueError: other parts than a `BertEncoder` and a `MaskedLMHead` that belong together.
+        ValueError: other parts than a `BertEncoder` or a `ModernEncoder` and a `MaskedLMHead` that
+            belong together.
     """
-    if not isinstance(model, MaskedLanguageModel):
-        raise TypeError(f"a MaskedLanguageModel is needed, not a {type(model).__name__}")
-    _check_parts(model.embedder, model.contextualizer, model.head)
-    config, head = model.embedder.config, model.head
+    kind = _format_of(model)
+    names, config, head = kind.names, model.embedder.config, model.head
     weights = {}
-    for ours, names, _ in parameters(config, head.tied):
-        weights.update(zip(names, model.get_parameter(ours).detach().chunk(len(names))))
-    weights.setdefault(PROJECTION, weights[WORD])
-    weights[DECODER_BIAS] = weights[BIAS]
+    for ours, theirs, _ in names.parameters(config, head.tied):
+        weights.update(zip(theirs, model.get_parameter(ours).detach().chunk(len(theirs))))
+    weights.setdefault(names.PROJECTION, weights[names.WORD])
+    weights[names.DECODER_BIAS] = weights[names.BIAS]
+    settings = names.their_settings(config) | {"tie_word_embeddings": head.tied}
     with torch.random.fork_rng(devices=[]):  # draws nothing that others would have drawn
-        theirs = BertForMaskedLM(_their_config(config, head.tied))
+        theirs = kind.their_model(kind.their_config(**settings))
     theirs.to(device=head.bias.device, dtype=head.bias.dtype).load_state_dict(weights)
     return theirs.train(model.training)
 
 
-def _check_parts(encoder, contextualizer, head):
-    """Refuses a model that no `BertForMaskedLM` can be."""
-    fits = isinstance(encoder, BertEncoder) and isinstance(head, MaskedLMHead)
-    if not fits or contextualizer is not None:
+def _format_of(model):
+    """The format that a model of ours has; refuses one that no class of theirs can be."""
+    if not isinstance(model, MaskedLanguageModel):
+        raise TypeError(f"a MaskedLanguageModel is needed, not a {type(model).__name__}")
+    encoder, contextualizer, head = model.embedder, model.contextualizer, model.head
+    kinds = [kind for kind in FORMATS.values() if isinstance(encoder, kind.encoder)]
+    if not kinds or not isinstance(head, MaskedLMHead) or contextualizer is not None:
         parts = [part for part in (encoder, contextualizer, head) if part is not None]
         raise ValueError(
-            "a BertForMaskedLM is a BertEncoder and a MaskedLMHead, this model is "
+            "a BertForMaskedLM is a BertEncoder and a MaskedLMHead, a ModernBertForMaskedLM a "
+            "ModernEncoder and a MaskedLMHead, this model is "
             f"{' + '.join(type(part).__name__ for part in parts)}; "
             "keep its state_dict with torch.save instead"
         )
-    config = encoder.config
-    same_activation = head.activation is ACTIVATIONS[config.activation]
+    (kind,), config = kinds, encoder.config
+    if (head.dense.bias is not None) != _head_options(config)["bias"]:
+        raise ValueError("a head without biases is ModernBERT's, one with them is BERT's")
+    same_activation = head.activation is _head_options(config)["activation"]
     if not same_activation or head.norm.eps != config.layer_norm_eps:
         raise ValueError(
             "the head's activation or layer_norm_eps is not the encoder's; "
-            "a BertConfig has one of each"
+            f"a {kind.their_config.__name__} has one of each"
         )
     if head.vocab_size != config.vocab_size:
         raise ValueError(
             f"the head scores {head.vocab_size} tokens, the encoder reads {config.vocab_size}; "
-            "a BertConfig has one number"
+            f"a {kind.their_config.__name__} has one number"
         )
     if head.tied and head.token_embedding is not encoder.embeddings.word:
         raise ValueError(
-            "the head is tied to an embedding that is not the encoder's; a BertConfig cannot say so"
+            "the head is tied to an embedding that is not the encoder's; "
+            f"a {kind.their_config.__name__} cannot say so"
         )
+    return kind
 
 
-def _our_config(theirs):
-    """An EncoderConfig from a BertConfig."""
-    for name, plain in PLAIN.items():
-        said = getattr(theirs, name, plain)
-        if said not in (plain, None):
-            raise ValueError(
-                f"the checkpoint's configuration has {name}={said!r}; here it must be {plain!r}"
-            )
-    settings = {ours: getattr(theirs, name) for ours, name in SETTING.items()}
-    if theirs.hidden_act not in ACTIVATION:
-        raise ValueError(
-            f"the checkpoint's hidden_act={theirs.hidden_act!r} is none of {', '.join(ACTIVATION)}"
-        )
-    return EncoderConfig(**settings | {"activation": ACTIVATION[theirs.hidden_act]})
-
-
-def _their_config(config, tied):
-    """A BertConfig from an EncoderConfig."""
-    settings = {name: getattr(config, ours) for ours, name in SETTING.items()}
-    activation = next(name for name, ours in ACTIVATION.items() if ours == config.activation)
-    settings |= {"hidden_act": activation, "tie_word_embeddings": tied}
-    return BertConfig(**settings | {"attention_probs_dropout_prob": config.attention_share})
+def _head_options(config):
+    """What a configuration of ours says of its head."""
+    modern = isinstance(config, ModernConfig)
+    activation = F.gelu if modern else ACTIVATIONS[config.activation]
+    eps = config.layer_norm_eps
+    return {"activation": activation, "layer_norm_eps": eps, "bias": not modern}
 
 
 def _empty(config, tied, device):
@@ -168,12 +166,8 @@ def _empty(config, tied, device):
     with torch.device(device):
         model = MaskedLanguageModel.from_config(config)
         if not tied:
-            model.head = MaskedLMHead(
-                config.hidden_size,
-                config.vocab_size,
-                activation=ACTIVATIONS[config.activation],
-                layer_norm_eps=config.layer_norm_eps,
-            )
+            sizes = config.hidden_size, config.vocab_size
+            model.head = MaskedLMHead(*sizes, **_head_options(config))
     return model
 
 
@@ -184,9 +178,10 @@ def load_checkpoint(name="course-bert", *, device="cpu"):
     """A checkpoint as our model, in float32 and ready to evaluate, and its tokenizer.
 
     The name is looked up as a folder, then as a checkpoint that came with the course, then in the
-    hub's local cache, then on the hub. Any BERT of any size will do: with or without a head (a
-    fresh one is made then), in any precision, in one file or several, safetensors or pickled
-    tensors (read with `weights_only=True`). Names and shapes are checked before anything is built.
+    hub's local cache, then on the hub. Any BERT or ModernBERT of any size will do: with or without
+    a head (a fresh one is made then), in any precision, in one file or several, safetensors or
+    pickled tensors (read with `weights_only=True`). Names and shapes are checked before anything is
+    built.
 
     Args:
         name: a folder, "course-bert", or a hub id such as "bert-base-uncased".
@@ -197,8 +192,9 @@ def load_checkpoint(name="course-bert", *, device="cpu"):
 
     Raises:
         OSError: no such checkpoint, no network to fetch it, a file that is missing or damaged.
-        ValueError: not a BERT; a weight that is missing, of another shape or not floating point; a
-            tokenizer with more tokens than the model, or without the lines that it began with.
+        ValueError: neither of the two; a weight that is missing, of another shape or not floating
+            point; a tokenizer with more tokens than the model, or without the lines that it began
+            with.
 
     Warns:
         UserWarning: names the weights of the head that were missing and are random now, those that
@@ -206,26 +202,27 @@ def load_checkpoint(name="course-bert", *, device="cpu"):
     """
     device = torch_device("device", device)
     folder = find_checkpoint(name)
-    theirs = _read_config(folder)
-    config = _our_config(theirs)
-    weights = canonical(read_weights(folder))
-    twice = PROJECTION in weights and WORD in weights
-    differs = twice and not torch.equal(weights[PROJECTION], weights[WORD])
+    kind, theirs = _read_config(folder)
+    names, config = kind.names, kind.config(**kind.names.our_settings(theirs))
+    weights = names.canonical(read_weights(folder))
+    word, projection = weights.get(names.WORD), weights.get(names.PROJECTION)
+    twice = word is not None and projection is not None
+    differs = twice and not torch.equal(projection, word)
     tied = theirs.tie_word_embeddings and not differs
-    if tied and PROJECTION in weights:
-        weights.setdefault(WORD, weights.pop(PROJECTION))
-    absent = missing(name, weights, config, tied)
+    if tied and projection is not None:
+        weights.setdefault(names.WORD, weights.pop(names.PROJECTION))
+    absent = missing(names, name, weights, config, tied)
     tokenizer, notes = _read_tokenizer(folder, theirs)
     # A fresh part has to be drawn; where there is none, drawing would be lost time.
     model = _empty(config, tied, "cpu" if absent else "meta")
     model = model if absent else model.to_empty(device="cpu")
-    fill(model, weights)
+    fill(names, model, weights)
     if absent:
         notes.append(
             f"it has no {some(absent)}: this part of the head is fresh, so train it before use"
         )
-    read = {their_name for _, names, _ in parameters(config, tied) for their_name in names}
-    unused = [n for n in weights if n not in read and not n.startswith(NOT_NEEDED)]
+    read = {name for _, several, _ in names.parameters(config, tied) for name in several}
+    unused = [n for n in weights if n not in read and not n.startswith(names.NOT_NEEDED)]
     if unused:
         notes.append(f"not used: {some(unused)}")
     if theirs.tie_word_embeddings and differs:
@@ -233,7 +230,7 @@ def load_checkpoint(name="course-bert", *, device="cpu"):
             "its output matrix differs from its word embeddings, "
             "so the two are not tied as its configuration says"
         )
-    broken = not_finite(model)
+    broken = not_finite(names, model)
     if broken:
         notes.append(f"NaN or infinity stands in {some(broken)}, so what it predicts is NaN, too")
     if notes:
@@ -242,19 +239,23 @@ def load_checkpoint(name="course-bert", *, device="cpu"):
 
 
 def _read_config(folder):
-    """A BertConfig of the settings that are needed; others could ask for any amount of work."""
+    """The format of a checkpoint, and its configuration in transformers' class."""
     settings = read_settings(folder)
     kind = settings.get("model_type", "bert")
-    if kind != "bert":
+    if kind not in FORMATS:
+        known = " and ".join(each.name for each in FORMATS.values())
         raise ValueError(
-            f"{folder} holds a {kind!r} model; only BERT checkpoints fit these classes"
+            f"{folder} holds a {kind!r} model; only {known} checkpoints fit these classes"
         )
-    needed = (*SETTING.values(), *PLAIN, "tie_word_embeddings")
+    kind, layers = FORMATS[kind], settings.get("num_hidden_layers")
+    if isinstance(layers, int):  # before a list of so many is made
+        whole_number("num_layers", layers, most=MOST_LAYERS)
+    needed = {name: settings[name] for name in kind.names.NEEDED if name in settings}
     try:
-        return BertConfig(**{name: settings[name] for name in needed if name in settings})
+        return kind, kind.their_config(**needed)
     except Exception as error:
         raise ValueError(
-            f"{folder / 'config.json'} does not describe a BERT: {one_line(error)}"
+            f"{folder / 'config.json'} does not describe a {kind.name}: {one_line(error)}"
         ) from error
 
 
@@ -303,7 +304,10 @@ def _doubts(tokenizer, config):
         getattr(tokenizer, f"{kind}_token"): getattr(tokenizer, f"{kind}_token_id")
         for kind in ("pad", "unk", "cls", "sep", "mask")
     }
+    # Where a vocabulary is a list of lines, all should be among them; others are kept apart.
+    lines = isinstance(config, BertConfig)
     added = [token for token, at in special.items() if token and at >= tokenizer.vocab_size]
+    added = added if lines else []
     pad, said = tokenizer.pad_token_id, config.pad_token_id
     if None not in (pad, said) and pad != said:
         other = (
@@ -330,7 +334,7 @@ def _doubts(tokenizer, config):
 
 
 def save_pretrained(model, tokenizer, folder):
-    """Write a checkpoint that `from_pretrained` of `BertForMaskedLM` and `AutoTokenizer` opens.
+    """Write a checkpoint that `AutoModelForMaskedLM` and `AutoTokenizer` of transformers open.
 
     Everything is written beside the folder first and takes its place in one step, so that a crash
     leaves the old checkpoint whole. Files of the folder that do not belong to a checkpoint stay as
@@ -338,7 +342,8 @@ def save_pretrained(model, tokenizer, folder):
     written once.
 
     Args:
-        model: a `MaskedLanguageModel` of a `BertEncoder` and a `MaskedLMHead`.
+        model: a `MaskedLanguageModel` of a `BertEncoder` or a `ModernEncoder`, and a
+            `MaskedLMHead`.
         tokenizer: ours or transformers'.
         folder: where to; made if it does not exist.
 
@@ -357,6 +362,11 @@ def save_pretrained(model, tokenizer, folder):
     _check_sizes(fast, config.vocab_size)
     if ours:
         fast.model_max_length = config.max_length
+        if isinstance(config, ModernConfig):  # which has no segments
+            fast.model_input_names = ["input_ids", "attention_mask"]
+    if isinstance(config, ModernConfig):
+        for name in modern_weights.TOKENS:
+            setattr(theirs.config, name, getattr(fast, name))
     try:
         with write_folder(folder, OWN_FILES) as stage:
             theirs.save_pretrained(stage)

@@ -9,6 +9,7 @@ import os
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack, contextmanager
+from inspect import signature
 from pathlib import Path
 
 import torch
@@ -45,7 +46,8 @@ def train(model, dataset, collator, config, *, out=None, resume=False, evaluate=
 
     Args:
         model: called with a batch as keywords, it returns a mapping with `loss`, a mean over the
-            labels that are not -100: a `MaskedLanguageModel` or a transformers model. Of a batch
+            labels that are not -100, weighted if the batch has `weights` of its rows (B,): a
+            `MaskedLanguageModel` or, without weights, a transformers model. Of a batch
             without `labels` the loss must be a mean over all pairs of neighbours, as a
             `LanguageModel`'s is. Sparse gradients are applied by SparseAdam, if their modules say
             `sparse=True` (see `Optimizers`); on an accelerator it then waits at each step.
@@ -120,7 +122,7 @@ def train(model, dataset, collator, config, *, out=None, resume=False, evaluate=
 
         while not config.over(history.step, history.seconds):
             # 1) A batch, masked anew, and what this process takes of it.
-            batch = _batch(collator(order.next()))
+            batch = _batch(collator(order.next()), model)
             batch, weight, tokens, targets = own_share(
                 batch, device, machine.process_index, processes
             )
@@ -263,9 +265,16 @@ def _one_writer(out, machine):
         yield
 
 
-def _batch(batch):
+def _batch(batch, model):
     if not isinstance(batch, Mapping):
         raise ValueError(f"the collator returned {shown(batch)}; a dictionary of tensors is needed")
+    if "weights" in batch:  # transformers' models take any keyword, and forget those unknown
+        reads = signature(getattr(model, "_orig_mod", model).forward).parameters
+        if "labels" in reads and "weights" not in reads:
+            raise ValueError(
+                f"the batches have weights, which a {type(model).__name__} leaves out of its loss; "
+                "train a MaskedLanguageModel, such as from_hf(model)"
+            )
     return batch
 
 

@@ -28,13 +28,17 @@ def normalised(notebook):
         }
     )
     notebook.nbformat, notebook.nbformat_minor = 4, 5
-    count = 0
+    lab = next((mark[2] for cell in notebook.cells if (mark := mark_of(cell))), None)
+    count = given = 0
     for number, cell in enumerate(notebook.cells):
         cell.id = f"cell-{number:02d}"
         tags = cell.metadata.get("tags")
         kept = {"tags": tags} if tags else {}
         if FOLDED in (tags or []):  # for the site the tag says it, for JupyterLab this
             kept["jupyter"] = {"outputs_hidden": True}
+        if lab and cell.cell_type == "code" and not mark_of(cell):
+            given += 1
+            kept |= {"nbgrader": restored(f"given-{lab}-{given}")}
         kept |= grading(cell)
         cell.metadata = nbformat.from_dict(kept)
         if cell.cell_type == "code":
@@ -45,9 +49,19 @@ def normalised(notebook):
     return notebook
 
 
+def mark_of(cell):
+    return MARK.search(cell.source) if cell.cell_type == "code" else None
+
+
+def restored(name):
+    """nbgrader's metadata for a given cell: whatever a student made of it, it runs as it was."""
+    form = {"schema_version": 3, "grade_id": name, "task": False}
+    return form | {"grade": False, "solution": False, "locked": True}
+
+
 def grading(cell):
     """nbgrader's metadata for a cell of a lab, by its mark; nothing for other cells."""
-    mark = MARK.search(cell.source) if cell.cell_type == "code" else None
+    mark = mark_of(cell)
     if mark is None:
         return {}
     asks = mark[1] == "TASK"

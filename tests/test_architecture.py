@@ -29,12 +29,16 @@ TIERS = {
         "peak_memory",
         "merges",
         "grammar_lines",
+        "attention",
+        "unpadded",
+        "named_weights",
     ),
     1: (
         "diagrams",
         "intervals",
         *("labels", "docstrings", "words", "padding", "seeds", "spans", "softmax", "heads"),
-        *("dropout", "modern", "leakage", "grammar_file", "bert_weights", "checkpoint_files"),
+        *("dropout", "rotary", "leakage", "grammar_file", "checkpoint_files"),
+        *("bert_weights", "modern_weights"),
         *(
             "text_files",
             "channel",
@@ -46,10 +50,16 @@ TIERS = {
             "optimizers",
         ),
     ),
-    2: ("corpus", "wordpiece", "masking", "losses", "encoder", "grammar", "held_out"),
-    3: ("contextualizers", "masked_lm", "diffusion", "training", "gap", "answers"),
-    4: ("language_model", "pretrained", "mixture", "blanks", "pseudo_likelihood"),
-    5: ("pretrain", "evaluation"),
+    2: (
+        *("corpus", "wordpiece", "masking", "losses", "encoder", "grammar", "held_out"),
+        "modern_blocks",
+    ),
+    3: (
+        *("contextualizers", "masked_lm", "modern", "training", "gap", "answers"),
+        *("masking_rates", "ideal_reader"),
+    ),
+    4: ("language_model", "pretrained", "mixture", "blanks", "pseudo_likelihood", "writing"),
+    5: ("pretrain", "evaluation", "diffusion"),
 }
 # The lesson that builds a file which is not there yet; with the lesson, its names are due.
 LATER = {"diffusion": 15, "modern": 16}
@@ -204,6 +214,14 @@ SIGNATURES = {
     "encoder.BertEncoder.forward": (
         "input_ids, attention_mask=None, token_type_ids=None, *, output_hidden_states=False, "
         "output_attentions=False"
+    ),
+    "modern.ModernConfig": (
+        "vocab_size, hidden_size, num_layers, num_heads, intermediate_size, window=128, "
+        "global_every=3"
+    ),
+    "modern.ModernEncoder": "config",
+    "modern.ModernEncoder.forward": (
+        "input_ids, attention_mask=None, *, output_hidden_states=False, output_attentions=False"
     ),
     "masked_lm.MaskedLanguageModel": "embedder, head, contextualizer=None, *, dropout=0.0, top_k=5",
     "masked_lm.MaskedLanguageModel.from_config": "config",

@@ -185,6 +185,26 @@ def test_weighted_shares_add_up_to_the_mean_over_all_labels(processes):
     assert total == pytest.approx((7 + 8 + 9 + 10) / 4)
 
 
+@pytest.mark.parametrize("processes", [1, 2, 3, 4])
+def test_shares_of_rows_with_weights_add_up_to_the_weighted_mean(processes):
+    given = BATCH | {"weights": torch.tensor([5.0, 0.5, 2.0])}
+    total = 0.0
+    for rank in range(processes):
+        batch, weight, _, targets = own_share(given, CPU, rank, processes)
+        asked = batch["labels"] != -100
+        each = asked * batch["weights"][:, None]
+        mean = (batch["labels"] * each).sum() / each.sum()
+        total += (weight * mean).item() / processes
+        assert targets.item() == 5 * 1 + 0.5 * 3
+    assert total == pytest.approx((5 * 7 + 0.5 * (8 + 9 + 10)) / 6.5)
+
+
+def test_weights_far_below_1_are_no_less_exact():
+    given = BATCH | {"weights": torch.tensor([0.05, 0.005, 0.02])}
+    shares = [own_share(given, CPU, rank, 2)[1].item() for rank in range(2)]
+    assert sum(shares) == pytest.approx(2.0)
+
+
 @pytest.mark.parametrize("free", [True, False])
 def test_a_share_without_labels_counts_nothing_and_the_batch_stays_as_it_was(monkeypatch, free):
     if not free:  # as on an accelerator, where a look would make the program wait

@@ -285,6 +285,51 @@ def test_chain_rule_word_by_word_gives_the_whole_document(tales):
 # ------------------------------------------------------------------------------------ the floor
 
 
+@pytest.mark.parametrize("name", ["fine.toml", "tales.toml"])
+def test_the_probability_of_a_length_is_that_of_all_its_documents(name):
+    tiny = Tiny(name)
+    for length in range(40):
+        due = sum(p for words, p in tiny.chances.items() if len(words) == length)
+        found = tiny.grammar.log_prob_of_length(length)
+        assert math.exp(found) == pytest.approx(due, rel=1e-12)
+        assert (found == -math.inf) == (due == 0)
+    with pytest.raises(ValueError, match="length=-1; a whole number of at least 0"):
+        tiny.grammar.log_prob_of_length(-1)
+
+
+@pytest.mark.parametrize("name", ["fine.toml", "tales.toml"])
+def test_posteriors_of_many_documents_are_those_of_each(name):
+    tiny = Tiny(name)
+    draw = torch.Generator().manual_seed(0)
+    documents = tiny.grammar.sample(70, seed=4)
+    observed = [torch.rand(len(words), generator=draw) < 0.5 for words in documents]
+    found = tiny.grammar.posteriors_of(documents, observed)
+    for table, words, seen in zip(found, documents, observed):
+        assert torch.allclose(table, tiny.posteriors(words, seen.tolist()), rtol=1e-10)
+    assert tiny.grammar.posteriors_of([], []) == []
+
+
+def test_where_no_document_reads_so_posteriors_are_an_error_or_nan(tales):
+    documents = ["no no no no .".split(), "no tea . no juice .".split()]
+    observed = [[True] * len(words) for words in documents]
+    with pytest.raises(ValueError, match="no document of this grammar reads so: 'no no"):
+        tales.grammar.posteriors_of(documents, observed)
+    wrong, right = tales.grammar.posteriors_of(documents, observed, check=False)
+    assert wrong.isnan().all() and torch.allclose(right.sum(1), torch.ones(6).double())
+
+
+def test_floor_of_any_order_is_what_the_words_cost_beyond_their_number(tales):
+    documents = tales.grammar.sample(50, seed=8)
+    floor = tales.grammar.floor(documents, objective="any_order")
+    lengths = {
+        n: sum(p for words, p in tales.chances.items() if len(words) == n) for n in range(30)
+    }
+    due = [-math.log(tales.chances[tuple(words)] / lengths[len(words)]) for words in documents]
+    assert floor.count == sum(map(len, documents))
+    assert floor.nats == pytest.approx(sum(due) / floor.count, rel=1e-12)
+    assert floor.nats < tales.grammar.floor(documents, objective="forward").nats
+
+
 @pytest.mark.parametrize("objective", ["forward", "backward"])
 def test_floor_of_the_next_word_counts_the_end_of_each_document(tales, objective):
     documents = tales.grammar.sample(200, seed=1)

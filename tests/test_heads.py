@@ -518,3 +518,14 @@ def test_states_that_the_head_cannot_read_are_refused_by_shape(shape, asked):
 def test_states_that_are_no_tensor_are_refused():
     with pytest.raises(ValueError, match=r"hidden=\[\[0.0\]\]; a tensor"):
         MaskedLMHead(1, V)([[0.0]])
+
+
+def test_a_head_without_biases_keeps_that_of_the_projection():
+    head = MaskedLMHead(4, 9, bias=False)
+    assert [name for name, _ in head.named_parameters() if "bias" in name] == ["bias"]
+    hidden = torch.randn(2, 3, 4, generator=torch.Generator().manual_seed(0))
+    dense = nn.functional.gelu(hidden @ head.dense.weight.T)
+    expected = nn.functional.layer_norm(dense, (4,), eps=1e-12) @ head.weight.T  # a bias of 0
+    assert_close(head(hidden), expected, rtol=1e-4, atol=1e-5)
+    with pytest.raises(ValueError, match="bias='no'; True or False"):
+        MaskedLMHead(4, 9, bias="no")

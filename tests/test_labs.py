@@ -68,6 +68,8 @@ def test_tasks_are_numbered_asked_in_words_hinted_and_checked(key):
         assert f"({task.points} point" in words and "<summary>Hint</summary>" in words
         assert task.checks and SOLUTION.search(task.solution)
         assert any(HIDDEN.search(check.code) for check in task.checks), "a hidden test, too"
+        names = [check.label for check in task.checks]
+        assert len(names) == len(set(names)), "of several checks each has a name"
         for check in task.checks:
             asserts = [n for n in ast.walk(ast.parse(check.code)) if isinstance(n, ast.Assert)]
             assert all(node.msg for node in asserts), f"{task.name}: a check without a sentence"
@@ -80,6 +82,16 @@ def test_a_lab_opens_with_its_time_points_and_needs(key):
     assert "**Time:**" in first.source and "**Needs:**" in first.source
     assert f"**Points:** {lab.points}" in first.source
     assert "course.py labs check" in second.source
+
+
+def test_a_cell_of_a_lab_is_read_in_one_look(key):
+    """As a student sees it, without hidden tests; a solution is as long as what is asked."""
+    for cell in read(labs()[key]).cells:
+        if cell.cell_type == "code":
+            shown = HIDDEN.sub("", cell.source).strip().splitlines()
+            whole = cell.source.splitlines()
+            assert len(shown) <= 30, f"{len(shown)} lines, 30 are a look: {shown[0]}"
+            assert len(whole) <= 60, f"{len(whole)} lines with hidden tests: {whole[0]}"
 
 
 def test_lab_cells_can_be_read_at_a_glance(key):

@@ -67,6 +67,7 @@ RUN = {
     "10": [{"WIDTH": 7, "STEPS": 11, "MASKED_STEPS": 13, "DOCUMENTS": 32}],
     "11": [{"CORPUS": "grammar", "SAMPLES": 1}],
     "12": [{"SEED": 3, "LENGTH": 40, "SENTENCE": "[MASK] is the capital of france ."}],
+    "13": [{"SEED": 3, "LEARNING_RATE": 1e-3}],
     "14": [{"SEED": 3, "SIZES": [11, 40, 90], "SEEDS": 2}],
 }
 REFUSED = {
@@ -157,6 +158,13 @@ REFUSED = {
         {"DOCUMENTS": 2.5},
         {"SEED": 2**32 - 1},
     ],
+    "13": [
+        {"SEEDS": 1},
+        {"RESULTS": "nowhere.csv"},
+        {"LEARNING_RATE": 0.5},
+        {"FULL": "true"},
+        {"HELD_OUT": 5},
+        {"DOCUMENTS": 2.5},
     "14": [
         {"SIZES": [50, 20]},
         {"SIZES": [20, 555]},

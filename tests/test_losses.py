@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import BertConfig, BertForMaskedLM
 
-from mlm_lib.losses import IGNORE, masked_cross_entropy
+from mlm_lib.losses import IGNORE, masked_cross_entropy, weighted_cross_entropy
 from mlm_lib.peak_memory import PeakMemory
 
 
@@ -188,3 +188,40 @@ NONE = {
 def test_what_is_neither_logits_nor_labels_is_refused_by_name(logits, labels, message):
     with pytest.raises(ValueError, match=message):
         masked_cross_entropy(logits, labels)
+
+
+# ------------------------------------------------------------------------------------ weights
+
+
+def test_a_weighted_mean_by_hand_and_with_equal_weights_the_plain_one():
+    logits, labels = problem(dtype=torch.float64)
+    picked, targets = logits[labels != IGNORE], labels[labels != IGNORE]
+    each = -picked.log_softmax(-1)[torch.arange(len(targets)), targets]
+    weights = torch.rand(len(targets), dtype=torch.float64) + 0.1
+    found = weighted_cross_entropy(picked, targets, weights)
+    assert found.item() == pytest.approx(((each * weights).sum() / weights.sum()).item())
+    plain = masked_cross_entropy(logits, labels)
+    assert weighted_cross_entropy(picked, targets, torch.full_like(each, 7.0)).allclose(plain)
+    assert weighted_cross_entropy(picked.bfloat16(), targets, weights).dtype == torch.float64
+
+
+@pytest.mark.parametrize("size", [0, 3])
+def test_where_nothing_weighs_the_loss_is_0_with_a_gradient_path(size):
+    logits = torch.randn(size, 5, requires_grad=True)
+    loss = weighted_cross_entropy(logits, torch.zeros(size, dtype=torch.long), torch.zeros(size))
+    loss.backward()
+    assert loss == 0 and not logits.grad.any()
+
+
+@pytest.mark.parametrize(
+    "targets, weights, message",
+    [
+        (torch.tensor([0, 5]), torch.ones(2), "targets holds 5"),
+        (torch.tensor([0]), torch.ones(1), "targets=.*the shape of a column of the logits"),
+        (torch.tensor([0, 1]), torch.ones(3), "weights=.*the shape of targets"),
+        (torch.tensor([0, 1]), torch.tensor([1, 1]), "weights=.*floating-point"),
+    ],
+)
+def test_weights_that_do_not_belong_are_refused(targets, weights, message):
+    with pytest.raises(ValueError, match=message):
+        weighted_cross_entropy(torch.zeros(2, 5), targets, weights)

@@ -707,3 +707,36 @@ def test_a_tiny_batch_is_learned_by_heart(kind):
     assert loss < 0.05
     best = model.eval()(ids, mask, mask_positions=positions)["top_indices"][..., 0]
     assert torch.equal(best[positions >= 0], labels[labels != IGNORE])
+
+
+# ------------------------------------------------------------------------------------ weights
+
+
+def test_a_row_s_weight_counts_for_each_of_its_labels():
+    torch.manual_seed(0)
+    model = MaskedLanguageModel.from_config(EncoderConfig(20, 8, 1, 2, 16, dropout=0.0)).double()
+    ids = torch.randint(5, 20, (3, 6))
+    labels = torch.full_like(ids, IGNORE)
+    labels[0, 1], labels[1, :4], labels[2, 2:5] = 7, 8, 9
+    weights = torch.tensor([6.0, 1.5, 2.0], dtype=torch.float64)
+    rows = [model(ids[i : i + 1], labels=labels[i : i + 1])["loss"].item() for i in range(3)]
+    counts = [1, 4, 3]
+    total = sum(w * n * nats for w, n, nats in zip(weights.tolist(), counts, rows))
+    found = model(ids, labels=labels, weights=weights)
+    assert found["loss"].item() == pytest.approx(total / (6.0 * 1 + 1.5 * 4 + 2.0 * 3))
+    assert found["logits"].shape == (8, 20)
+    plain = model(ids, labels=labels)["loss"]
+    assert model(ids, labels=labels, weights=torch.ones(3).double())["loss"].allclose(plain)
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"weights": torch.ones(2)}, "weights without labels"),
+        ({"weights": torch.ones(3), "labels": torch.full((2, 3), 1)}, "weights=.*first column"),
+    ],
+)
+def test_weights_without_labels_or_of_other_rows_are_refused(options, message):
+    model = MaskedLanguageModel.from_config(EncoderConfig(20, 8, 1, 2, 16))
+    with pytest.raises(ValueError, match=message):
+        model(torch.ones(2, 3, dtype=torch.long), **options)

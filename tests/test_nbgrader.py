@@ -21,6 +21,11 @@ def test_each_source_is_generated_and_graded_with_full_marks(tmp_path):
         for folder in ("source/labs", "submitted/ada/labs"):
             (tmp_path / folder).mkdir(parents=True, exist_ok=True)
             shutil.copy(path, tmp_path / folder)
+    # Ada has changed what is given: it is put back before her work runs.
+    work = tmp_path / "submitted/ada/labs" / labs()["02"].name
+    changed = work.read_text("utf-8").replace("FIRST_WORD = 5 ", "FIRST_WORD = 500 ")
+    assert changed != work.read_text("utf-8")
+    work.write_text(changed, "utf-8")
     env = dict(os.environ)  # nbgrader calls alembic by its name
     for name, first in {"PYTHONPATH": ROOT, "PATH": Path(sys.executable).parent}.items():
         env[name] = os.pathsep.join(filter(None, [str(first), env.get(name)]))

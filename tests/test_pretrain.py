@@ -20,10 +20,12 @@ from mlm_lib import DATA, mixture, pretrain
 from mlm_lib.encoder import EncoderConfig
 from mlm_lib.grammar import Grammar
 from mlm_lib.masking import MaskingCollator
+from mlm_lib.masking_rates import DiffusionCollator
 from mlm_lib.pretrain import main, read_recipe
 from mlm_lib.pretrained import load_checkpoint
 from mlm_lib.training import History, TrainingConfig
 from mlm_lib.wordpiece import WordPieceTokenizer
+from mlm_lib.writing import write
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -655,6 +657,60 @@ def test_the_floor_of_a_grammar_is_below_the_loss_of_an_untrained_model(
     (line,) = [line for line in said if "no model can go below" in line]
     floor = float(line.split("below")[1].split()[0])
     assert 0 < floor < log_of(tmp_path / "out")[-1]["grammar_loss"]
+
+
+def test_a_recipe_may_ask_for_a_model_that_writes(zoo, tmp_path, recipe, capsys, asked):
+    data = 'objective = "diffusion"\n[[data]]\ndocuments = 60\nheld_out = 40\n'
+    found = asked("--config", recipe('[masking]\ndraw = "count"\n', data=data), "--out", tmp_path)
+    collator = found["collator"]
+    assert isinstance(collator, DiffusionCollator) and (collator.draw, collator.seed) == (
+        "count",
+        0,
+    )
+    said = capsys.readouterr().out
+    (line,) = [line for line in said.splitlines() if "no bound can go below" in line]
+    look = found["evaluate"](found["model"])
+    assert 0 < float(line.split("below")[1].split()[0]) < look["grammar_bound"]
+    assert look.keys() == {"grammar_loss", "grammar_bound"}
+
+
+def test_a_run_that_learns_to_write_ends_and_is_not_resumed_as_another(
+    zoo, tmp_path, recipe, capsys
+):
+    data = "[[data]]\ndocuments = 60\nheld_out = 40\n"
+    file = recipe(data='objective = "diffusion"\n' + data)
+    assert call("--config", file, "--out", tmp_path / "out") == 0
+    row = log_of(tmp_path / "out")[-1]
+    assert {"grammar_loss", "grammar_bound"} <= row.keys() and row["loss"] > 0
+    model, tokenizer = load_checkpoint(tmp_path / "out" / "model")
+    assert len(write(model, tokenizer, [6])[0]) == 6
+    capsys.readouterr()
+    assert call("--config", recipe(data=data), "--out", tmp_path / "out", "--resume") == 1
+    assert "collator" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "data, more, words",
+    [
+        ('objective = "flow"\n', "", "objective='flow'; one of masked, diffusion"),
+        ('objective = "diffusion"\n', "[masking]\nrate = 0.2\n", "it may have draw, pad_to"),
+        ('objective = "diffusion"\n', '[masking]\ndraw = "t"\n', "[masking] draw='t'; one of"),
+        ("", '[masking]\ndraw = "count"\n', "[masking] has 'draw'; it may have rate"),
+    ],
+)
+def test_an_objective_that_is_none_is_one_line(tmp_path, recipe, corpus, capsys, data, more, words):
+    file = recipe(more, data=f'{data}[[data]]\ncorpus = "{corpus}"\n')
+    one_line(tmp_path, capsys, file, [words])
+
+
+def test_the_recipe_of_course_writer_means_what_it_meant(tmp_path, asked, monkeypatch):
+    sample = Grammar.sample
+    monkeypatch.setattr(Grammar, "sample", lambda self, n, *, seed: sample(self, 9, seed=seed))
+    found = asked("--config", DATA / "course-writer" / "recipe.toml", "--out", tmp_path / "out")
+    assert found["collator"].draw == "stratified"
+    assert found["dataset"].parts[0].settings["worlds"] == ["films"]
+    size = sum(weight.numel() for weight in found["model"].parameters())
+    assert 2 * size < 12e6  # bytes of half precision
 
 
 def test_a_grammar_with_nothing_held_out_is_trained_on(zoo, tmp_path, recipe, capsys):

@@ -15,6 +15,7 @@ from training_toys import (
     TOKENIZER,
     VOCAB,
     Recorder,
+    Seen,
     assert_same,
     assert_says,
     checkpoints,
@@ -34,7 +35,8 @@ from training_toys import (
 from transformers import BertForMaskedLM, DataCollatorForLanguageModeling
 
 from mlm_lib import training
-from mlm_lib.pretrained import to_hf
+from mlm_lib.masking_rates import DiffusionCollator
+from mlm_lib.pretrained import from_hf, to_hf
 from mlm_lib.training import HeldOut, History, TrainingConfig, TrainingStopped
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -457,6 +459,51 @@ def test_a_model_and_a_collator_of_transformers_train_and_resume(tmp_path):
     run(tmp_path, steps=12, checkpoint_every=7)
     shutil.rmtree(tmp_path / "checkpoints" / "step-00000012")
     assert_same(run(tmp_path, steps=12, resume=True)[0], whole)
+
+
+@pytest.mark.parametrize("draw", ["stratified", "count"])
+def test_rows_with_rates_of_their_own_train_and_resume(tmp_path, draw):
+    def run(out=None, **settings):
+        collate = DiffusionCollator(TOKENIZER, draw=draw, seed=0)
+        return go(out, collate=collate, **settings)
+
+    whole, history = run(steps=12)
+    assert history.rows[-1]["loss"] > 0
+    run(tmp_path, steps=12, checkpoint_every=7)
+    shutil.rmtree(tmp_path / "checkpoints" / "step-00000012")
+    assert_same(run(tmp_path, steps=12, resume=True)[0], whole)
+    assert_same(run(steps=12, batch_size=8)[0], whole)
+    with pytest.raises(AssertionError):  # the weights are heeded
+        collate = DiffusionCollator(TOKENIZER, draw=draw, seed=0)
+        assert_same(go(steps=12, collate=lambda rows: without_weights(collate(rows)))[0], whole)
+
+
+def without_weights(batch):
+    return {name: rows for name, rows in batch.items() if name != "weights"}
+
+
+def test_the_logged_loss_of_weighted_rows_is_their_weighted_mean():
+    collate = DiffusionCollator(TOKENIZER, draw="count", seed=0)
+    model, history = go(collate=collate, model=tiny(dropout=0.0), steps=1, log_every=1)
+    rows = [row for row in history.rows if row["step"] == 1]
+    seen = Seen()
+    seen.inner = DiffusionCollator(TOKENIZER, draw="count", seed=0)
+    go(collate=seen, steps=1)
+    examples = [ROWS[number] for number in seen.batches[0]]
+    batch = DiffusionCollator(TOKENIZER, draw="count", seed=0)(examples)
+    logits = tiny(dropout=0.0)(batch["input_ids"], batch["attention_mask"])["logits"]
+    nats = F.cross_entropy(logits.flatten(0, 1), batch["labels"].flatten(), reduction="none")
+    sums = nats.view(batch["labels"].shape).sum(1) * batch["weights"]
+    words = sum(len(row) - 2 for row in examples)
+    assert rows[0]["loss"] == pytest.approx(sums.sum().item() / words, rel=1e-5)
+
+
+def test_a_model_that_would_forget_the_weights_is_refused():
+    collate = DiffusionCollator(TOKENIZER, seed=0)
+    with pytest.raises(ValueError, match="which a BertForMaskedLM leaves out of its loss; train"):
+        go(model=tiny_of_transformers(), collate=collate)
+    assert go(model=from_hf(tiny_of_transformers()), collate=collate)[1].step == 10
+    assert go(model=Recorder(), collate=collate)[1].step == 10  # hands all of a batch on
 
 
 def test_a_data_set_of_the_datasets_library_trains():

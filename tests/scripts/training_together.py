@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 from training_toys import (
     ROWS,
+    TOKENIZER,
     collator,
     go,
     padded,
@@ -16,6 +17,7 @@ from training_toys import (
     tiny_of_transformers,
 )
 
+from mlm_lib.masking_rates import DiffusionCollator
 from mlm_lib.training import HeldOut, TrainingStopped
 
 TOGETHER = {
@@ -27,6 +29,7 @@ TOGETHER = {
     "transformers": {"steps": 9, "batch_size": 4, "data": ROWS[:9]},
     "grouped": {"steps": 9, "batch_size": 8, "group_by_length": True, "evaluate_every": 4},
     "language model": {"steps": 9, "batch_size": 4, "data": ROWS[:9], "evaluate_every": 4},
+    "rates": {"steps": 9, "batch_size": 4, "data": ROWS[:9], "evaluate_every": 4},
     "default device": {"steps": 9, "batch_size": 4, "data": ROWS[:9], "device": "auto"},
     "clock": {"steps": None, "seconds": 1.0},
 }
@@ -39,7 +42,8 @@ def train_together(root):
     for name, settings in TOGETHER.items():
         makers = {"transformers": tiny_of_transformers, "language model": tiny_language_model}
         model = makers[name]() if name in makers else tiny(dropout=0.0)
-        collate = padded if name == "language model" else None
+        collates = {"language model": padded, "rates": DiffusionCollator(TOKENIZER, seed=0)}
+        collate = collates.get(name)
         evaluate = HeldOut(ROWS[-10:], collate or collator(1))
         try:
             go(

@@ -1,0 +1,219 @@
+"""Unpadded against padded, and ModernBERT against transformers': `python -m benchmarks.modern`.
+
+Same weights, same batch, same precision; the sides take turns. Prints Markdown tables and exits
+with 1 if a ratio is below what we claim. `--ways` compares ways to keep documents apart in
+attention instead, and `--base` adds the step of a whole ModernBERT-base, which takes minutes.
+"""
+
+import argparse
+import sys
+
+import torch
+import torch.nn.functional as F
+from transformers import ModernBertConfig, ModernBertForMaskedLM
+
+from benchmarks.model import precision_context, precisions
+from benchmarks.turns import medians, versions
+from mlm_lib.corpus import load_corpus
+from mlm_lib.losses import IGNORE
+from mlm_lib.masked_lm import MaskedLanguageModel
+from mlm_lib.masking import MaskingCollator
+from mlm_lib.modern import ModernConfig
+from mlm_lib.modern_blocks import attend
+from mlm_lib.pretrained import from_hf, load_checkpoint
+from mlm_lib.unpadded import Padded, Unpadded
+
+LAYERS, WIDTH, HEADS = 4, 256, 4
+BATCHES = 32, 256  # reviews; the claim is made for the last
+CLAIM, STEP_CLAIM = 1.5, 1.5
+BASE = {"layers": 22, "width": 768, "heads": 12, "vocab_size": 50368}  # ModernBERT-base
+SMALL = {"layers": 4, "width": 256, "heads": 4, "vocab_size": 50368}
+SHAPES = {  # what: sizes, rows, tokens of a row or None for reviews
+    "4 layers of 256, 16 × 128": (SMALL, 16, 128),
+    "4 layers of 256, 32 reviews": (SMALL, 32, None),
+}
+
+
+def main():
+    """Measure every row, print the tables, and say which claims hold."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--ways", action="store_true", help="ways to keep documents apart instead")
+    parser.add_argument("--base", action="store_true", help="and a step of ModernBERT-base")
+    args = parser.parse_args()
+    torch.manual_seed(0)
+    print(f"{versions()}\n")
+    if args.ways:
+        return print_ways()
+    short = []
+    names = "padded tokens/s | unpadded tokens/s | ratio"
+    print(f"| what | real share | precision | {names} | at least |")
+    print("|---|---:|---|---:|---:|---:|---:|")
+    for count in BATCHES:
+        batch = reviews(count)
+        real = batch["attention_mask"].sum().item()
+        share = real / batch["input_ids"].numel()
+        for what, precision, times in unpadded_rows(batch):
+            padded, unpadded = (real / time * 1000 for time in times)
+            claim = CLAIM if count == BATCHES[-1] and precision == "fp32" else None
+            what = f"{what}, {count} reviews | {share:.0%} | {precision}"
+            short += tell(what, padded, unpadded, unpadded / padded, claim, ",.0f")
+    print("\n| training step | precision | transformers ms | ours ms | ratio | at least |")
+    print("|---|---|---:|---:|---:|---:|")
+    shapes = SHAPES | ({"ModernBERT-base, 4 × 128": (BASE, 4, 128)} if args.base else {})
+    for sparse in (False, True):
+        for what, shape in shapes.items():
+            for precision in precisions():
+                their, our = training_step(precision, *shape, sparse=sparse)
+                row = f"{what}{', sparse_prediction' * sparse} | {precision}"
+                claim = None if sparse else STEP_CLAIM
+                short += tell(row, their, our, their / our, claim, ",.0f")
+    if short:
+        sys.exit("\n" + "\n".join(short))
+
+
+def tell(what, one, other, ratio, claim, form):
+    """Prints a row; a list of what is to be said if its claim does not hold."""
+    row = f"| {what} | {one:{form}} | {other:{form}} | {ratio:.2f} | {claim or '–'} |"
+    print(row, flush=True)
+    if claim and ratio < claim:
+        return [f"{what}: a ratio of {ratio:.3f}, and we claim {claim}"]
+    return []
+
+
+def reviews(count):
+    """A masked batch of reviews of the course, each as long as it is, padded to the longest."""
+    _, tokenizer = load_checkpoint("course-bert")
+    texts = load_corpus("reviews")
+    picked = torch.randperm(len(texts), generator=torch.Generator().manual_seed(0))[:count]
+    rows = tokenizer([texts[i] for i in picked])["input_ids"]
+    return MaskingCollator(tokenizer, seed=0)(rows)
+
+
+def unpadded_rows(batch):
+    """(what, precision, (padded ms, unpadded ms)) of each row, as it is measured."""
+    sizes = {"num_layers": LAYERS, "num_heads": HEADS, "intermediate_size": 3 * WIDTH // 2}
+    model = MaskedLanguageModel.from_config(ModernConfig(8192, WIDTH, **sizes))
+    inputs = batch["input_ids"], batch["attention_mask"]
+    losses = []
+
+    def side(precision, unpadded, train):
+        def run():
+            model.embedder.unpadded = unpadded
+            with precision_context(precision), torch.set_grad_enabled(train):
+                found = model(**batch)["loss"] if train else model.embedder(*inputs)
+            if train:
+                losses.append(found.item())
+                found.backward()
+                model.zero_grad()
+
+        return run
+
+    for precision in precisions():
+        for what in ("encoder, inference", "training step"):
+            sides = [
+                side(precision, unpadded, what != "encoder, inference")
+                for unpadded in (False, True)
+            ]
+            yield what, precision, medians(sides, warm_up=1, least=5, seconds=20.0)
+        apart = max(losses) - min(losses)
+        if precision == "fp32" and apart > 1e-5:
+            sys.exit(f"the losses of padded and unpadded differ by {apart}")
+        losses.clear()
+
+
+def training_step(precision, sizes, rows, length, *, sparse=False):
+    """Milliseconds of forward, loss, backward and AdamW: transformers', and ours.
+
+    With `sparse`, transformers' head computes the labelled positions only, as ours always does.
+    """
+    config = ModernBertConfig(
+        vocab_size=sizes["vocab_size"],
+        hidden_size=sizes["width"],
+        num_hidden_layers=sizes["layers"],
+        num_attention_heads=sizes["heads"],
+        intermediate_size=3 * sizes["width"] // 2,
+        sparse_prediction=sparse,
+    )
+    theirs = ModernBertForMaskedLM(config)
+    ours = from_hf(theirs)
+    if length is None:
+        batch = reviews(rows)
+    else:
+        ids = torch.randint(5, sizes["vocab_size"], (rows, length))
+        labels = torch.where(torch.rand(ids.shape) < 0.15, ids, IGNORE)
+        batch = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "labels": labels}
+
+    def step(model):
+        optimizer = torch.optim.AdamW(model.train().parameters(), lr=1e-4, fused=True)
+
+        def run():
+            with precision_context(precision):
+                loss = model(**batch)["loss"]
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+        return run
+
+    return medians((step(theirs), step(ours)), warm_up=1, least=5, seconds=25.0)
+
+
+# ------------------------------------------------------------------------------------ ways
+
+
+def print_ways():
+    """Attention of reviews alone, forward and backward, in ways that keep documents apart."""
+    real = reviews(BATCHES[-1])["attention_mask"].bool()
+    print("| way | precision | forward and backward ms |\n|---|---|---:|")
+    for precision, dtype in (("fp32", torch.float32), ("bf16", torch.bfloat16)):
+        shape = real.sum(), HEADS, WIDTH // HEADS
+        parts = [torch.randn(shape, dtype=dtype, requires_grad=True) for _ in range(3)]
+
+        def side(way):
+            def run():
+                torch.autograd.grad(way(real, *parts).sum(), parts)
+
+            return run
+
+        times = medians([side(way) for way in WAYS.values()], warm_up=1, least=5, seconds=15.0)
+        for name, time in zip(WAYS, times):
+            print(f"| {name} | {precision} | {time:.0f} |", flush=True)
+
+
+def one_by_one(real, *parts):
+    """A call for each document: (N, A, D) thrice to (N, A·D)."""
+    layout = Unpadded(real)
+    layout.calls = [(1, length) for count, length in layout.calls for _ in range(count)]
+    return layout.mix(*parts, attend)[0]
+
+
+def by_length(real, *parts):
+    """A call for all documents of one length, as the package does."""
+    return Unpadded(real).mix(*parts, attend)[0]
+
+
+def padded_again(real, *parts):
+    """Padding is put back for attention alone, masked, and taken away again."""
+    layout, padded = Unpadded(real), Padded(real, real.shape, real.device)
+    rows = [layout.put(part.flatten(1)).unflatten(-1, (HEADS, -1)) for part in parts]
+    return layout.take(padded.mix(*rows, attend)[0])
+
+
+def one_mask(real, *parts):
+    """One row of all tokens, and a mask of who shares a document with whom, (N, N)."""
+    document = real.nonzero()[:, 0]
+    query, key, value = (part.transpose(0, 1)[None] for part in parts)
+    mask = document[:, None] == document
+    mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=mask)
+    return mixed[0].transpose(0, 1).flatten(1)
+
+
+WAYS = {
+    "one call a length": by_length,
+    "one call a document": one_by_one,
+    "padded for attention only": padded_again,
+    "one row and a mask": one_mask,
+}
+
+if __name__ == "__main__":
+    main()

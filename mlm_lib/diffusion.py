@@ -1,0 +1,149 @@
+"""A masked LM as a model of whole texts: the bound on their likelihood. Built in lesson 15.
+
+The loss at one masking rate is no likelihood; the area under the curve of the loss against the rate
+is one, or a bound on one. Hide each of L words with probability t, and weight the row by 1/t:
+
+    NELBO(x) = ∫₀¹ (1/t)·E[Σ_{i hidden} −log p(x_i | visible)] dt
+             = Σ_k (1/k)·E_{k hidden}[Σ_{i hidden} −log p(x_i | visible)]
+             = E_order[Σ_j −log p(x_σ(j) | x_σ(1), …, x_σ(j−1))] ≥ −log P(x | L)
+
+since ∫ t^(k−1)·(1−t)^(L−k) dt = 1/(k·C(L, k)). The third line is the loss of a model that reads
+and writes in a random order. Sources: Sahoo et al. 2024, Nie et al. 2025, Zheng et al. 2024 (their
+proposition 3.1); Hoogeboom et al. 2022 for the orders.
+
+`DiffusionCollator` makes batches to train on, `write` writes.
+"""
+
+import math
+from typing import NamedTuple
+
+import torch
+
+from mlm_lib.answers import judged, longest_row, read
+from mlm_lib.checks import function, id_list, iterable, tensor, whole_number
+from mlm_lib.masking_rates import DRAWS, DiffusionCollator, hide  # noqa: F401
+from mlm_lib.writing import RULES, reveal_counts, write  # noqa: F401
+
+MOST = 16  # words; 2^16 subsets are as many as a reader waits for
+
+
+class Bound(NamedTuple):
+    """An estimate of the bound on -log P(text | length), in nats per word, over `count` words.
+
+    The standard error takes the rows as independent; of a single row it is NaN.
+    """
+
+    nats: float
+    standard_error: float
+    count: int
+
+
+def nelbo(model, tokenizer, rows, *, samples=1, draw="count", seed=0, batch_size=64):
+    """Estimates the bound on texts: in the mean over the seeds it is exact.
+
+    Args:
+        model: ours, transformers', or an `IdealReader`.
+        tokenizer: ours or transformers'.
+        rows: encoded texts, as `DiffusionCollator` takes them.
+        samples: how often each row is masked.
+        draw: "count", "independent" or "stratified"; see `hide`. With rates the variance has no
+            bound: at a rate near 0 a word that is hidden all the same weighs 1/t, so the standard
+            error of a few rows tells too little. Stratified are the rates of all rows together;
+            the standard error does not know it.
+        seed: of what is hidden.
+        batch_size: rows read at once. It does not matter for the result.
+
+    Returns:
+        A `Bound`. A word is any token but the special ones.
+
+    Raises:
+        ValueError: no rows, one without a word or longer than the model reads, an unknown draw.
+    """
+    samples, batch_size = whole_number("samples", samples), whole_number("batch_size", batch_size)
+    generator = torch.Generator().manual_seed(whole_number("seed", seed, 0, 2**64 - 1))
+    collator = DiffusionCollator(tokenizer, draw=draw)
+    fields, blocked = collator.prepare(list(iterable("rows", rows, "encoded texts")))
+    longest, width = longest_row(model), blocked.shape[1]
+    if longest and width > longest:
+        raise ValueError(f"a row has {width} tokens, and this model reads {longest}; cut it")
+    words = (~blocked).sum(1).double()  # (R,)
+    sums = torch.zeros_like(words)
+    for _ in range(samples):
+        hidden, weights = hide(~blocked, draw, generator)
+        sums += weights * _hidden_nats(model, fields, hidden, collator.mask_token_id, batch_size)
+    sums /= samples
+    nats = (sums.sum() / words.sum()).item()
+    if len(sums) == 1:
+        return Bound(nats, math.nan, int(words.sum()))
+    spread = ((sums - nats * words) ** 2).sum() * len(sums) / (len(sums) - 1)
+    return Bound(nats, (spread.sqrt() / words.sum()).item(), int(words.sum()))
+
+
+def _hidden_nats(model, fields, hidden, mask_token_id, batch_size):
+    """(R,) float64: Σ −log P(word) over the hidden words of each row."""
+    total = torch.zeros(len(hidden), dtype=torch.float64)
+    widths = (fields["attention_mask"].bool().flip(1).int().argmax(1) - hidden.shape[1]).neg()
+    for some in widths.argsort(stable=True).split(batch_size):  # of like length
+        asked = hidden[some, : widths[some].max()]  # (B, T)
+        if not asked.any():
+            continue
+        batch = {name: field[some, : asked.shape[1]] for name, field in fields.items()}
+        targets = batch["input_ids"][asked]  # (N,)
+        batch["input_ids"] = batch["input_ids"].masked_fill(asked, mask_token_id)
+        nats = judged(read(model, batch, asked), targets)[1]
+        total.index_add_(0, some[asked.nonzero()[:, 0]], nats)
+    return total
+
+
+def exact_nelbo(log_posteriors, words):
+    """The bound on one short text, summed over every choice of hidden words.
+
+    Args:
+        log_posteriors: called as `log_posteriors(words, observed)`, observed (T,) bool, it returns
+            (T, V): log P(word at t | the observed words). What stands at observed places does not
+            matter. `log_posteriors(model, tokenizer)` makes one of a model.
+        words: T ids from 0 to V−1, at most 16 of them.
+
+    Returns:
+        Nats of the whole text.
+
+    Raises:
+        ValueError: no words or too many, or a table of another shape.
+    """
+    function("log_posteriors", log_posteriors)
+    words = id_list("words", words)
+    length = whole_number("len(words)", len(words), 1, MOST)
+    ids, places, terms = torch.tensor(words), torch.arange(length), []
+    for number in range(1, 2**length):
+        hidden = (number >> places) % 2 == 1  # (T,): the digits of the number
+        table = tensor("log_posteriors(…)", log_posteriors(words, ~hidden), "(T, V)")
+        if len(table) != length or table.shape[1] <= max(words):
+            wanted = f"({length}, V) with V above {max(words)}"
+            raise ValueError(f"log_posteriors returned {tuple(table.shape)}; {wanted} is needed")
+        k = int(hidden.sum())
+        nats = -table[places[hidden], ids[hidden]].double().sum().item()
+        terms.append(nats / (k * math.comb(length, k)))
+    return math.fsum(terms)
+
+
+def log_posteriors(model, tokenizer):
+    """A model's answers in the form that `exact_nelbo` asks for.
+
+    Args:
+        model: ours, transformers', or an `IdealReader`.
+        tokenizer: ours or transformers'.
+
+    Returns:
+        A function of words, T ids, and observed, (T,) bool, that returns (T, V) float64. The words
+        stand between `[CLS]` and `[SEP]`, those not observed as `[MASK]`.
+    """
+
+    def answers(words, observed):
+        hidden = [tokenizer.mask_token_id if not seen else w for w, seen in zip(words, observed)]
+        row = torch.tensor([[tokenizer.cls_token_id, *hidden, tokenizer.sep_token_id]])
+        asked = torch.ones_like(row, dtype=torch.bool)  # (1, T + 2)
+        asked[:, [0, -1]] = False
+        fields = {"input_ids": row, "attention_mask": torch.ones_like(row)}
+        return read(model, fields, asked).double().log_softmax(-1)  # (T, V)
+
+    return answers

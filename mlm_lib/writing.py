@@ -1,0 +1,249 @@
+"""Writing with a masked LM: from all blanks, a few words at a time. Built in lesson 15.
+
+At each step the model says what it expects at every blank, each by itself. Some blanks are filled,
+and the next step sees them. Filled one at a time, at places chosen by what is visible, the words
+come out as the model's own chain rule has them. Two short cuts change that:
+
+  several words in a step   are drawn as if each knew nothing of the others
+  a look at the drawn word  before it is kept or thrown away: the likely ones are kept more often
+
+Sources: Sahoo et al. 2024 (random places), Chang et al. 2022 (MaskGIT: confidence, the cosine), Nie
+et al. 2025 (LLaDA: draw, then keep), Wu et al. 2025 (Fast-dLLM: a threshold). Words are drawn by
+inverting a cumulative sum in float64: Gumbel noise in float32 ends at 16.6, which lowers the
+temperature when many are drawn at once (Zheng et al. 2024).
+"""
+
+import hashlib
+import math
+from itertools import count
+
+import torch
+
+from mlm_lib.answers import longest_row, padded, read
+from mlm_lib.checks import (
+    choice,
+    function,
+    id_list,
+    iterable,
+    number,
+    probability,
+    refused,
+    whole_number,
+)
+
+RULES = ("random", "confident", "threshold", "keep_confident", "greedy")
+SCHEDULES = ("equal", "cosine")
+DIGITS = 6  # of a confidence; what differs beyond is noise of the arithmetic
+
+
+def write(
+    model, tokenizer, lengths, *, steps=None, rule="random", temperature=1.0, given=None, seed=0,
+    schedule="equal", threshold=0.95, batch_size=64, watch=None,
+):  # fmt: skip
+    """Writes texts of given lengths.
+
+    Args:
+        model: ours, transformers', or an `IdealReader`.
+        tokenizer: ours or transformers'.
+        lengths: how many tokens each text has, without `[CLS]` and `[SEP]`.
+        steps: in how many steps; None is one token a step. A text with fewer blanks needs as many.
+        rule: which blanks are filled in a step, and by what.
+            "random": any, drawn. Exact, one at a time.
+            "confident": those whose likeliest token is the most likely, drawn. Exact likewise.
+            "threshold": all whose likeliest token is likelier than `threshold`, or else the most
+            confident one, drawn. It needs as many steps as it needs.
+            "keep_confident": all are drawn, and the likeliest draws are kept. Biased.
+            "greedy": as "confident", but the likeliest token and not a drawn one.
+        temperature: the logits are divided by it before a draw; confidence is taken before that.
+        given: for each text its tokens, `[MASK]` where a blank is, or None for nothing but blanks.
+        seed: each text has its own random numbers, by the seed and its place in the list, so that
+            it depends neither on the other texts nor on `batch_size`.
+        schedule: "equal" shares in each step, or "cosine": few tokens first; see `reveal_counts`.
+        threshold: see above.
+        batch_size: rows read at once.
+        watch: called as `watch(step, rows)` after each step, rows as they stand, `[MASK]` at what
+            is still blank.
+
+    Returns:
+        A list of lists of ids, without `[CLS]` and `[SEP]`. Special tokens are never written.
+
+    Raises:
+        ValueError: a length below 1 or beyond what the model reads; steps below 1, or with a
+            threshold; an unknown rule, a temperature of 0 or below; a given text of another length
+            or without a blank. An `IdealReader` refuses lengths that its grammar has not.
+    """
+    choice("rule", rule, RULES), choice("schedule", schedule, SCHEDULES)
+    steps = whole_number("steps", steps, none=True)
+    temperature = number("temperature", temperature, above=0)
+    threshold, size = probability("threshold", threshold), whole_number("batch_size", batch_size)
+    function("watch", watch, none=True)
+    if steps is not None and rule == "threshold":
+        raise ValueError(f"steps={steps}, but a threshold takes as many as it needs; leave it out")
+    drafts = _drafts(model, tokenizer, lengths, given, whole_number("seed", seed, 0, 2**32 - 1))
+    for draft in drafts:
+        draft.plan(steps, schedule)
+    pen = _Pen(model, tokenizer, rule, temperature, threshold)
+    for step in count(1):
+        unfinished = [draft for draft in drafts if draft.blanks]
+        if not unfinished:
+            return [draft.row for draft in drafts]
+        unfinished.sort(key=lambda draft: len(draft.row))  # so that little is padded
+        for start in range(0, len(unfinished), size):
+            pen.fill(unfinished[start : start + size])
+        if watch:
+            watch(step, [list(draft.row) for draft in drafts])
+
+
+def reveal_counts(blanks, steps, schedule="equal"):
+    """How many of so many blanks are filled in each step: min(blanks, steps) numbers from 1 on.
+
+    >>> reveal_counts(10, 4)
+    [2, 3, 2, 3]
+    >>> reveal_counts(10, 4, "cosine")  # 1 − cos(π/2·step/steps) of them are filled after a step
+    [1, 2, 3, 4]
+    """
+    blanks, steps = whole_number("blanks", blanks), whole_number("steps", steps)
+    choice("schedule", schedule, SCHEDULES)
+    steps, filled = min(blanks, steps), [0]
+    for step in range(1, steps + 1):
+        # Rounded down: the first steps, which see least, do not get more than their share.
+        wanted = blanks * step // steps
+        if schedule == "cosine":
+            wanted = round(blanks * (1 - math.cos(math.pi / 2 * step / steps)))
+        # At least one in each step, and one left for each that comes.
+        filled.append(min(max(wanted, filled[-1] + 1), blanks - steps + step))
+    return [after - before for before, after in zip(filled, filled[1:])]
+
+
+class _Draft:
+    """A text in the making: its ids, the places still blank, and its own random numbers."""
+
+    def __init__(self, row, mask_token_id, name):
+        self.row = row
+        self.blanks = [place for place, index in enumerate(row) if index == mask_token_id]
+        # A hash, since torch looks only at the last 32 bits of a seed.
+        digest = hashlib.blake2b(name.encode(), digest_size=4).digest()
+        self.generator = torch.Generator().manual_seed(int.from_bytes(digest, "little"))
+
+    def plan(self, steps, schedule):
+        """In which step how many; with no number of steps one in each."""
+        counts = reveal_counts(len(self.blanks), steps or len(self.blanks), schedule)
+        self.counts = iter(counts)
+
+    def uniform(self, size):
+        """(size,) float64 in [0, 1)."""
+        return torch.rand(size, generator=self.generator, dtype=torch.float64)
+
+    def fill(self, places, tokens):
+        for place, token in zip(places, tokens):
+            self.row[place] = token
+            self.blanks.remove(place)
+
+
+def _drafts(model, tokenizer, lengths, given, seed):
+    """The drafts to begin with, checked."""
+    if tokenizer.mask_token_id is None:
+        raise ValueError(f"this {type(tokenizer).__name__} has no [MASK] token to start from")
+    lengths = lengths.tolist() if hasattr(lengths, "tolist") else lengths
+    lengths = [
+        whole_number(f"lengths[{place}]", length)
+        for place, length in enumerate(iterable("lengths", lengths, "lengths"))
+    ]
+    longest = longest_row(model)
+    if longest and max(lengths, default=0) + 2 > longest:
+        told = f"{max(lengths)} tokens, [CLS] and [SEP]"
+        raise ValueError(f"{told} are more than the {longest} that this model reads; ask for fewer")
+    given = [None] * len(lengths) if given is None else list(iterable("given", given, "texts"))
+    if len(given) != len(lengths):
+        raise refused("given", given, f"a list of {len(lengths)} texts, one for each length,")
+    drafts = []
+    for place, (length, row) in enumerate(zip(lengths, given)):
+        row = [tokenizer.mask_token_id] * length if row is None else id_list(f"given[{place}]", row)
+        if len(row) != length:
+            told = f"given[{place}] has {len(row)} tokens and lengths[{place}] is {length}"
+            raise ValueError(f"{told}; they must agree, without [CLS] and [SEP]")
+        if tokenizer.mask_token_id not in row:
+            raise ValueError(f"given[{place}] has no [MASK]; put one where a word is to be written")
+        drafts.append(_Draft(row, tokenizer.mask_token_id, f"{seed} {place}"))
+    return drafts
+
+
+class _Pen:
+    """Fills some blanks of some drafts, by a rule."""
+
+    def __init__(self, model, tokenizer, rule, temperature, threshold):
+        self.model, self.tokenizer, self.rule = model, tokenizer, rule
+        self.temperature, self.threshold = temperature, threshold
+        vocab = tokenizer.get_vocab() if hasattr(tokenizer, "get_vocab") else tokenizer.vocab
+        self.tokens = sorted(set(vocab.values()).difference(tokenizer.all_special_ids))
+
+    def fill(self, drafts):
+        """One step of each draft."""
+        asked = [draft.blanks for draft in drafts]
+        if self.rule == "random":  # chosen before the model is asked, which then says no more
+            asked = [self._any(draft) for draft in drafts]
+        logits = self._logits(drafts, asked)  # (N, V)
+        chances = logits.softmax(-1)
+        best = chances.max(-1)
+        if self.rule == "greedy":
+            tokens = best.indices
+        else:
+            uniform = torch.cat([draft.uniform(len(some)) for draft, some in zip(drafts, asked)])
+            # The best less itself is 0, and stays it when divided by next to nothing.
+            cooled = (logits - logits.amax(-1, keepdim=True)) / self.temperature
+            tokens = drawn(cooled.softmax(-1), uniform)  # (N,)
+        confidence = best.values
+        if self.rule == "keep_confident":
+            confidence = chances.gather(1, tokens[:, None])[:, 0]
+        sizes = [len(some) for some in asked]
+        parts = zip(drafts, asked, tokens.split(sizes), confidence.split(sizes))
+        for draft, places, words, sure in parts:
+            chosen = self._chosen(draft, sure)
+            draft.fill([places[number] for number in chosen], words[chosen].tolist())
+
+    def _any(self, draft):
+        """As many random blanks as it is the turn of, in the order of their places."""
+        order = draft.uniform(len(draft.blanks)).argsort()[: next(draft.counts)]
+        return [draft.blanks[number] for number in sorted(order.tolist())]
+
+    def _chosen(self, draft, confidence):
+        """Which of the asked blanks are filled; among equally confident ones the first."""
+        if self.rule == "random":
+            return list(range(len(confidence)))
+        order = confidence.round(decimals=DIGITS).argsort(descending=True, stable=True)
+        if self.rule == "threshold":
+            return order[: max(1, int((confidence > self.threshold).sum()))].tolist()
+        return order[: next(draft.counts)].tolist()
+
+    def _logits(self, drafts, asked):
+        """(N, V) float64 scores at asked places, −∞ for tokens that are never written."""
+        ends = self.tokenizer.cls_token_id, self.tokenizer.sep_token_id
+        fields = padded([[ends[0], *draft.row, ends[1]] for draft in drafts], self.tokenizer)
+        where = torch.zeros_like(fields["input_ids"], dtype=torch.bool)  # (B, T)
+        for row, places in zip(where, asked):
+            row[[place + 1 for place in places]] = True
+        scores = read(self.model, fields, where).double()
+        allowed = torch.zeros(scores.shape[1], dtype=torch.bool)
+        allowed[[token for token in self.tokens if token < len(allowed)]] = True
+        scores = scores.masked_fill(~allowed, -math.inf)
+        if scores.amax(-1).isneginf().any():
+            raise ValueError("the model gives no word a chance at a blank; its weights are broken")
+        return scores
+
+
+def drawn(chances, uniform):
+    """One index for each row: the first whose cumulative sum exceeds a uniform number.
+
+    >>> drawn(torch.tensor([[0.2, 0.0, 0.8]] * 3), torch.tensor([0.1, 0.2, 0.9])).tolist()
+    [0, 2, 2]
+
+    Args:
+        chances: (N, V), 0 or more; float64 lest the last ones be lost.
+        uniform: (N,) in [0, 1).
+    """
+    sums = chances.cumsum(-1)
+    wanted = uniform[:, None] * sums[:, -1:]
+    found = torch.searchsorted(sums, wanted, right=True)[:, 0]
+    # A number may round up to the whole sum: then it is the last index with a chance.
+    last = chances.shape[-1] - 1 - (chances > 0).flip(-1).int().argmax(-1)
+    return found.minimum(last)

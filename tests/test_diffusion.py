@@ -1,0 +1,322 @@
+"""The bound: three ways to one number, estimated without bias, by ours and by transformers'."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+from readers import (
+    HF,
+    OURS,
+    TOKENIZER,
+    Says,
+    V,
+    assert_leaves_no_trace,
+    both_models,
+    both_tokenizers,
+)
+from writing_toys import GRAMMARS, World
+
+from mlm_lib.diffusion import (
+    DRAWS,
+    Bound,
+    DiffusionCollator,
+    exact_nelbo,
+    log_posteriors,
+    nelbo,
+    write,
+)
+from mlm_lib.grammar import Grammar
+from mlm_lib.held_out import HeldOut
+from mlm_lib.pretrained import from_hf
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+TALES, PAIRS = World(GRAMMARS / "tales.toml"), World(GRAMMARS / "pairs.toml")
+ROW = [5, 9, 11, 6, 7]  # a ##b abc b c
+every_draw = pytest.mark.parametrize("draw", DRAWS)
+
+
+def tables(answers, words):
+    """{hidden places: log P at each place} for every choice of hidden places."""
+    found, places = {}, range(len(words))
+    for k in range(1, len(words) + 1):
+        for hidden in itertools.combinations(places, k):
+            observed = torch.tensor([place not in hidden for place in places])
+            found[hidden] = answers(words, observed)[places, words]
+    return found
+
+
+def mean_over_orders(answers, words):
+    """(mean, least and largest) nats of the chain rule over every order of the words."""
+    table, totals = tables(answers, words), []
+    for order in itertools.permutations(range(len(words))):
+        hidden, total = set(order), 0.0
+        for place in order:
+            total -= table[tuple(sorted(hidden))][place].item()
+            hidden.remove(place)
+        totals.append(total)
+    return math.fsum(totals) / len(totals), min(totals), max(totals)
+
+
+def area(answers, words):
+    """∫₀¹ (1/t)·E[Σ −log P of the hidden] dt by quadrature, exact for a polynomial in t."""
+    table, length, total = tables(answers, words), len(words), 0.0
+    nodes, weights = np.polynomial.legendre.leggauss(length)
+    for t, weight in zip((nodes + 1) / 2, weights / 2):
+        for hidden, row in table.items():
+            k = len(hidden)
+            chance = t**k * (1 - t) ** (length - k)
+            total -= weight / t * chance * row[list(hidden)].sum().item()
+    return total
+
+
+# ------------------------------------------------------------------------------------ identities
+
+
+@pytest.mark.parametrize(
+    "text", ["rome again . no city .", "no tea . no juice .", "the tea was fine ."]
+)
+def test_for_the_ideal_reader_all_ways_lead_to_the_likelihood_given_the_length(text):
+    words = text.split()
+    ids, answers = TALES.encode(words), log_posteriors(TALES.reader, TALES.tokenizer)
+    nats = TALES.grammar.log_prob_of_length(len(words)) - TALES.grammar.log_prob(words)
+    assert exact_nelbo(answers, ids) == pytest.approx(nats, abs=1e-9)
+    assert area(answers, ids) == pytest.approx(nats, abs=1e-9)
+    assert mean_over_orders(answers, ids) == pytest.approx((nats, nats, nats), abs=1e-9)
+
+
+def test_the_grammar_s_own_posteriors_serve_as_well():
+    words = "fine film great".split()
+    index = {word: place for place, word in enumerate(PAIRS.grammar.vocabulary)}
+
+    def answers(ids, observed):
+        return PAIRS.grammar.posteriors([PAIRS.grammar.vocabulary[i] for i in ids], observed).log()
+
+    nats = PAIRS.grammar.log_prob_of_length(3) - PAIRS.grammar.log_prob(words)
+    assert exact_nelbo(answers, [index[word] for word in words]) == pytest.approx(nats, abs=1e-9)
+
+
+@both_models
+@both_tokenizers
+def test_for_an_untrained_model_three_ways_lead_to_one_number(model, tokenizer):
+    answers = log_posteriors(model, tokenizer)
+    exact = exact_nelbo(answers, ROW)
+    mean, least, largest = mean_over_orders(answers, ROW)
+    assert exact == pytest.approx(mean, abs=1e-9) and exact == pytest.approx(
+        area(answers, ROW), abs=1e-9
+    )
+    assert largest - least > 0.1  # whose orders do not agree
+
+
+def test_two_words_by_hand():
+    # P(first) = 1/2, P(first | second) = 1/4; P(second) = 1/8, P(second | first) = 1/16.
+    alone, given = torch.tensor([0.5, 0.125]).log(), torch.tensor([0.25, 0.0625]).log()
+
+    def answers(words, observed):
+        return torch.where(observed.any(), given, alone)[:, None].expand(2, 3)
+
+    # The orders: 1/2 · 1/16 and 1/8 · 1/4, both 1/32; then another, 1/2 · 1/8, which is not.
+    assert exact_nelbo(answers, [0, 2]) == pytest.approx(math.log(32))
+    given[0] = math.log(0.5)
+    assert exact_nelbo(answers, [0, 2]) == pytest.approx((math.log(32) + math.log(16)) / 2)
+
+
+def test_a_reader_who_knows_nothing_pays_ln_v_for_each_word():
+    model = Says(torch.zeros(V))
+    assert exact_nelbo(log_posteriors(model, TOKENIZER), ROW) == pytest.approx(5 * math.log(V))
+    bound = nelbo(model, TOKENIZER, [[2, *ROW, 3], [2, 5, 3]])
+    assert bound.nats == pytest.approx(math.log(V)) and bound.count == 6
+    assert bound.standard_error == pytest.approx(0, abs=1e-6)
+
+
+def test_on_the_course_s_grammar_every_order_telescopes_to_the_likelihood():
+    grammar = Grammar.load(worlds=["films"])
+    words = min(grammar.sample(20, seed=3), key=len)
+    nats = grammar.log_prob_of_length(len(words)) - grammar.log_prob(words)
+    column = [grammar.vocabulary.index(word) for word in words]
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(2):
+        observed, total = torch.zeros(len(words), dtype=torch.bool), 0.0
+        for place in torch.randperm(len(words), generator=generator).tolist():
+            total -= grammar.posteriors(words, observed)[place, column[place]].log().item()
+            observed[place] = True
+        assert total == pytest.approx(nats, abs=1e-9)
+
+
+# ------------------------------------------------------------------------------------ estimates
+
+
+@every_draw
+@both_models
+def test_the_estimate_is_unbiased(model, draw):
+    exact = exact_nelbo(log_posteriors(model, TOKENIZER), ROW) / len(ROW)
+    bound = nelbo(model, TOKENIZER, [[2, *ROW, 3]] * 1500, draw=draw, seed=1)
+    assert abs(bound.nats - exact) < 4 * bound.standard_error
+    assert bound.standard_error < 0.1 * exact and bound.count == 1500 * len(ROW)
+
+
+@every_draw
+def test_the_loss_of_a_collator_s_batch_is_unbiased(draw):
+    collator = DiffusionCollator(TOKENIZER, draw=draw, seed=0)
+    batch = collator([[2, *ROW, 3]] * 1500)
+    hidden = batch["labels"] != -100
+    with torch.no_grad():
+        logits = OURS(batch["input_ids"], batch["attention_mask"])["logits"].log_softmax(-1)
+    nats = -logits.gather(2, batch["labels"].clamp(min=0)[..., None])[..., 0] * hidden  # (B, T)
+    sums = nats.sum(1) * batch["weights"]
+    exact = exact_nelbo(log_posteriors(OURS, TOKENIZER), ROW)
+    assert abs(sums.mean() - exact) < 4 * sums.std() / 1500**0.5
+
+
+class Copies(Says):
+    """Sure of "a" as soon as one word is visible, and else without an idea."""
+
+    def forward(self, input_ids, attention_mask=None, labels=None):
+        seen = (input_ids >= 5).any(1)  # (B,)
+        scores = torch.zeros(*input_ids.shape, V, dtype=torch.float64)
+        scores[seen, :, 5] = 50.0
+        return {"logits": scores}
+
+
+def test_stratified_rates_scatter_less_and_so_does_a_count():
+    # Of 8 words, all hidden with probability t⁸, the estimate is 8·ln V·[all hidden]/t. In units of
+    # (8·ln V)² its variance is 1/7 − 1/64, of which the part between the rates, 1/15 − 1/64, is
+    # stratified away; with a count it is 1/8 − 1/64.
+    model, rows = Copies(torch.zeros(V)), [[2, *[5] * 8, 3]] * 24
+
+    def spread(draw):
+        found = [nelbo(model, TOKENIZER, rows, draw=draw, seed=seed).nats for seed in range(400)]
+        return torch.tensor(found).var().item() * 24 / math.log(V) ** 2
+
+    independent, stratified, count = map(spread, ("independent", "stratified", "count"))
+    assert independent == pytest.approx(1 / 7 - 1 / 64, rel=0.25)
+    assert stratified == pytest.approx(1 / 7 - 1 / 15, rel=0.25)
+    assert count == pytest.approx(1 / 8 - 1 / 64, rel=0.25)
+
+
+def test_the_ideal_reader_s_estimate_is_near_the_floor():
+    documents = TALES.grammar.sample(300, seed=2)
+    rows = [[2, *TALES.encode(words), 3] for words in documents]
+    bound = nelbo(TALES.reader, TALES.tokenizer, rows, samples=2)
+    floor = TALES.grammar.floor(documents, objective="any_order")
+    assert bound.count == floor.count == sum(map(len, documents))
+    assert abs(bound.nats - floor.nats) < 4 * bound.standard_error
+    # Two samples are nearer than one.
+    once = nelbo(TALES.reader, TALES.tokenizer, rows)
+    assert bound.standard_error < once.standard_error
+
+
+@every_draw
+def test_the_batch_size_does_not_matter_and_the_seed_does(draw):
+    rows = [[2, *ROW[: 1 + place % 5], 3] for place in range(17)]
+    found = [nelbo(OURS, TOKENIZER, rows, draw=draw, batch_size=size) for size in (1, 5, 64)]
+    assert found[0] == pytest.approx(found[1], rel=1e-9)
+    assert found[0] == pytest.approx(found[2], rel=1e-9)
+    assert nelbo(OURS, TOKENIZER, rows, draw=draw, seed=1).nats != found[0].nats
+
+
+@both_models
+@both_tokenizers
+def test_ours_and_transformers_are_bounded_alike_and_rows_may_be_dicts(model, tokenizer):
+    rows = [[2, *ROW, 3], [2, 5, 6, 3], [5, 7]]
+    plain = nelbo(OURS, TOKENIZER, rows, samples=3)
+    dicts = [{"input_ids": row, "attention_mask": [1] * len(row)} for row in rows]
+    for given in (rows, iter(rows), dicts, [torch.tensor(row) for row in rows]):
+        assert nelbo(model, tokenizer, given, samples=3) == pytest.approx(plain, rel=1e-9)
+
+
+def test_of_one_row_there_is_no_standard_error():
+    bound = nelbo(OURS, TOKENIZER, [[2, *ROW, 3]], samples=4)
+    assert isinstance(bound, Bound) and math.isnan(bound.standard_error) and bound.count == 5
+
+
+def test_what_a_model_calls_impossible_has_no_finite_bound():
+    scores = torch.zeros(V)
+    scores[5] = -math.inf
+    assert nelbo(Says(scores), TOKENIZER, [[2, 5, 3], [2, 6, 3]]).nats == math.inf
+
+
+@both_models
+def test_measuring_leaves_no_trace(model):
+    rows = [[2, *ROW, 3]] * 3
+    assert_leaves_no_trace(model, lambda: nelbo(model, TOKENIZER, rows))
+    assert_leaves_no_trace(model, lambda: exact_nelbo(log_posteriors(model, TOKENIZER), ROW))
+
+
+def test_a_held_out_look_weighs_its_rows_as_the_bound_does():
+    rows = [[2, *ROW[: 2 + place % 4], 3] for place in range(9)]
+    look = HeldOut(rows, DiffusionCollator(TOKENIZER, draw="count", seed=0), batch_size=4)
+    assert look.count == pytest.approx(sum(len(row) - 2 for row in rows), rel=1e-6)
+    total = 0.0
+    for batch in look.batches:
+        for place in range(len(batch["labels"])):
+            one = {name: column[place : place + 1] for name, column in batch.items()}
+            hidden = (one["labels"] != -100).sum()
+            del one["weights"]
+            with torch.no_grad():
+                total += (HF(**one)["loss"] * hidden * batch["weights"][place]).item()
+    assert look(OURS)["held_out_loss"] == pytest.approx(total / look.count, rel=1e-6)
+
+
+def test_bfloat16_is_bounded_about_as_float32():
+    model = from_hf(HF).float()
+    rows = [[2, *ROW, 3]] * 8
+    precise = nelbo(model, TOKENIZER, rows).nats
+    assert nelbo(model.bfloat16(), TOKENIZER, rows).nats == pytest.approx(precise, rel=0.05)
+
+
+# ------------------------------------------------------------------------------------ bad input
+
+
+@both_models
+@pytest.mark.parametrize(
+    "rows, options, message",
+    [
+        ([], {}, "the batch is empty"),
+        ("abc", {}, "rows='abc'; a list of encoded texts"),
+        ([[2, 5, 3], [2, 3]], {}, "example 1 has no word to hide"),
+        ([[2, *[5] * 19, 3]], {}, "a row has 21 tokens, and this model reads 20; cut it"),
+        ([[2, 5, 3]], {"samples": 0}, "samples=0; a whole number of at least 1"),
+        ([[2, 5, 3]], {"draw": "t"}, "draw='t'; one of independent, stratified, count"),
+        ([[2, 5, 3]], {"seed": -1}, "seed=-1; a whole number"),
+        ([[2, 5, 3]], {"batch_size": 0}, "batch_size=0; a whole number of at least 1"),
+    ],
+)
+def test_what_cannot_be_bounded_is_told(model, rows, options, message):
+    with pytest.raises(ValueError, match=message):
+        nelbo(model, TOKENIZER, rows, **options)
+
+
+@pytest.mark.parametrize(
+    "answers, words, message",
+    [
+        (None, ROW, "log_posteriors=None; a function"),
+        (log_posteriors(OURS, TOKENIZER), [], r"len\(words\)=0; a whole number from 1 to 16"),
+        (
+            log_posteriors(OURS, TOKENIZER),
+            [5] * 17,
+            r"len\(words\)=17; a whole number from 1 to 16",
+        ),
+        (log_posteriors(OURS, TOKENIZER), ["a"], r"words\[0\]='a'; a whole number"),
+        (
+            lambda words, observed: torch.zeros(2, 3),
+            [0],
+            r"returned \(2, 3\); \(1, V\) with V above",
+        ),
+        (
+            lambda words, observed: torch.zeros(1, 3),
+            [3],
+            r"returned \(1, 3\); \(1, V\) with V above 3",
+        ),
+        (lambda words, observed: [[0.0]], [0], r"log_posteriors\(…\)=\[\[0.0\]\]; a tensor"),
+    ],
+)
+def test_what_cannot_be_summed_is_told(answers, words, message):
+    with pytest.raises(ValueError, match=message):
+        exact_nelbo(answers, words)
+
+
+def test_writing_is_at_hand_here_too():
+    assert write.__module__ == "mlm_lib.writing"
