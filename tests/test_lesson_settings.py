@@ -165,6 +165,7 @@ REFUSED = {
         {"FULL": "true"},
         {"HELD_OUT": 5},
         {"DOCUMENTS": 2.5},
+    ],
     "14": [
         {"SIZES": [50, 20]},
         {"SIZES": [20, 555]},
