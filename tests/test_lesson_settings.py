@@ -169,7 +169,7 @@ REFUSED = {
     "14": [
         {"SIZES": [50, 20]},
         {"SIZES": [20, 555]},
-        {"BLOCKS": 5},
+        {"RESULTS": "nowhere.csv"},
         {"SEEDS": 1},
         {"LEARNING_RATE": 0.5},
     ],
