@@ -171,7 +171,7 @@ REFUSED = {
         {"SIZES": [20, 555]},
         {"RESULTS": "nowhere.csv"},
         {"SEEDS": 1},
-        {"LEARNING_RATE": 0.5},
+        {"FULL": "no"},
     ],
 }
 
