@@ -12,7 +12,6 @@ can predict better than these posteriors: their loss is the floor.
 import itertools
 import math
 import random
-from bisect import bisect
 from typing import NamedTuple
 
 import torch
@@ -20,8 +19,9 @@ import torch
 from mlm_lib import DATA
 from mlm_lib.channel import Channel
 from mlm_lib.checks import choice, refused, whole_number
-from mlm_lib.forward_backward import Evidence, ForwardBackward, Model, side_by_side
+from mlm_lib.forward_backward import Evidence, ForwardBackward, side_by_side
 from mlm_lib.grammar_file import read_worlds
+from mlm_lib.numbered_world import NumberedWorld, draw, running_sums
 
 CHUNK = 32  # documents whose inference runs side by side
 NOTHING = 1e-20  # a share of the evidence that float64 cannot see
@@ -67,8 +67,8 @@ class Grammar:
         self.vocabulary = sorted(set().union(*fillers))
         self._index = {word: index for index, word in enumerate(self.vocabulary)}
         total = sum(world.weight for world in worlds)
-        self._worlds = [_World(world, world.weight / total, self._index) for world in worlds]
-        self._shares = _running_sums(world.share for world in self._worlds)
+        self._worlds = [NumberedWorld(world, world.weight / total, self._index) for world in worlds]
+        self._shares = running_sums(world.share for world in self._worlds)
         # A word's largest chance in any slot. Evidence divided by it keeps long products far from
         # underflow, and changes no posterior.
         self._scale = torch.stack([world.best for world in self._worlds]).amax(0)  # (V,)
@@ -84,7 +84,7 @@ class Grammar:
         """
         n, seed = whole_number("n", n, least=0), whole_number("seed", seed, least=0)
         rng = random.Random(seed)
-        return [self._worlds[_draw(rng, self._shares)].sample(rng) for _ in range(n)]
+        return [self._worlds[draw(rng, self._shares)].sample(rng) for _ in range(n)]
 
     def log_prob(self, words):
         """log P(document), its end included; -inf for what the grammar cannot say."""
@@ -318,65 +318,6 @@ class Grammar:
         return found
 
 
-class _World:
-    """One world with its words numbered: drawing from it, and inference in it.
-
-    Shapes: Z states, D fillers, V words, as in `forward_backward`.
-    """
-
-    def __init__(self, world, share, index):
-        self.share, self.steps = share, world.steps
-        self.chances = torch.zeros(len(world.fillers), len(index), dtype=torch.float64)  # (D, V)
-        for row, filler in zip(self.chances, world.fillers):
-            for word, chance in filler.items():
-                row[index[word]] = chance
-        self.best = self.chances.amax(0)  # (V,): the largest chance of each word anywhere
-        self.knows = self.best > 0
-        self.model = Model(world.prior * share, world.steps, self.chances)
-        # What `_draw` draws from: states, then for each step and state sentences, then words.
-        self.state_sums = _running_sums(world.prior.tolist())
-        self.sentence_sums = []
-        for _, sentences in world.steps:
-            weights = torch.stack([sentence.weight for sentence in sentences])  # (sentences, Z)
-            self.sentence_sums.append([_running_sums(column) for column in weights.T.tolist()])
-        self.filler_sums = [(list(one), _running_sums(one.values())) for one in world.fillers]
-
-    def sample(self, rng):
-        """One document: a list of words."""
-        words, state = [], _draw(rng, self.state_sums)
-        for step, sums in zip(self.steps, self.sentence_sums):
-            if step.probability == 1 or rng.random() < step.probability:
-                for numbers in step.sentences[_draw(rng, sums[state])].places:
-                    choices, chances = self.filler_sums[numbers[state]]
-                    words.append(choices[0] if len(choices) == 1 else choices[_draw(rng, chances)])
-        return words
-
-    def bound(self, evidence):
-        """(T,): the logarithm of what no weight at a place, given what is seen elsewhere, exceeds.
-
-        At every other place stands the filler that fits best there.
-        """
-        fit = evidence.fit(self.best)  # (T,)
-        never = fit == 0
-        logs = torch.where(never, 0.0, fit.log())
-        never_elsewhere = never.sum() - never.long()
-        share = math.log(self.share) if self.share else -math.inf
-        return torch.where(never_elsewhere > 0, -math.inf, logs.sum() - logs + share)
-
-    def weights(self, evidence, asked):
-        """The weights of the asked words, or of all, and last those of any: (A + 1, T, B)."""
-        weights = ForwardBackward(self.model, evidence).weights()  # (D, T, B)
-        if asked is None:
-            all_words = torch.einsum("dtb,dv->vtb", weights, self.chances)
-            return torch.cat([all_words, weights.sum(0, keepdim=True)])
-        out = torch.zeros(len(asked[0]) + 1, *weights.shape[1:], dtype=torch.float64)
-        for row, ids in zip(out, zip(*asked)):
-            words = side_by_side(ids, -1)  # (T, B)
-            row[:] = (self.chances[:, words] * weights).sum(0).masked_fill(words < 0, 0.0)
-        out[-1] = weights.sum(0)
-        return out
-
-
 def _words(name, words, kind=object):
     """A list of words; a text or None is none."""
     if not isinstance(words, list | tuple) or not all(isinstance(word, kind) for word in words):
@@ -404,12 +345,3 @@ def _possible(total, words):
 def _by_length(evidence):
     """The documents' numbers, those of like length together, so that little is padded."""
     return sorted(range(len(evidence)), key=lambda number: len(evidence[number].ids))
-
-
-def _running_sums(values):
-    return list(itertools.accumulate(values))
-
-
-def _draw(rng, sums):
-    """An index, with chances in proportion to the steps of the running sums."""
-    return min(bisect(sums, rng.random() * sums[-1]), len(sums) - 1)

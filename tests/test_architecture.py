@@ -36,6 +36,7 @@ TIERS = {
     1: (
         "diagrams",
         "intervals",
+        "numbered_world",
         *("labels", "docstrings", "words", "padding", "seeds", "spans", "softmax", "heads"),
         *("dropout", "rotary", "leakage", "grammar_file", "checkpoint_files"),
         *("bert_weights", "modern_weights"),
