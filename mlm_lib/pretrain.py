@@ -4,20 +4,14 @@ A configuration file says the rest, and `--config FILE` repeats a whole recipe, 
 `data/course-bert/recipe.toml`. Under `torchrun` the batch is shared out among the processes. DIR
 gets `tokenizer/`, `log.jsonl`, `checkpoints/` and, at the end, `model/`, which transformers opens.
 
-A table of a recipe holds the arguments of one class, whose checks and defaults hold: [[data]] those
-of `Documents`, `Texts` or `Stream`, [tokenizer] of `WordPieceTokenizer.train`, [model] of
-`EncoderConfig`, [masking] of `MaskingCollator`, [training] of `TrainingConfig`, [show] of
-`ShowPredictions`. With `objective = "diffusion"` before the tables the model learns to write, and
-[masking] holds the arguments of `DiffusionCollator`. Built in lessons 08 and 15.
+What a recipe may say stands in `recipes`. Built in lessons 08 and 15.
 """
 
 import argparse
-import inspect
 import json
 import os
 import sys
-import tomllib
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,38 +21,12 @@ from mlm_lib.checks import choice, flag, path_name, refused, whole_number
 from mlm_lib.encoder import EncoderConfig
 from mlm_lib.files import only_writer
 from mlm_lib.masked_lm import MaskedLanguageModel
-from mlm_lib.masking import MaskingCollator
 from mlm_lib.masking_rates import DiffusionCollator
 from mlm_lib.mixture import Mixture, Stream, kind_of
 from mlm_lib.pretrained import load_checkpoint, save_pretrained
+from mlm_lib.recipes import COLLATORS, DTYPES, argument_names, complete, named, read_recipe
 from mlm_lib.training import Checkpoints, ShowPredictions, TrainingConfig, TrainingStopped, train
 from mlm_lib.wordpiece import WordPieceTokenizer
-
-
-def _arguments(function, *without):
-    return [name for name in inspect.signature(function).parameters if name not in without]
-
-
-# What the tables may hold: arguments, without those that follow from something else.
-KEYS = {
-    "tokenizer": ["from", *_arguments(WordPieceTokenizer.train, "texts")],
-    "model": _arguments(EncoderConfig, "vocab_size", "pad_token_id"),
-    "masking": _arguments(MaskingCollator, "tokenizer", "seed"),
-    "training": _arguments(TrainingConfig),
-    "show": _arguments(ShowPredictions, "tokenizer"),
-    "save": ["dtype"],
-}
-# The defaults that no class has: a model that a laptop trains, on documents of the grammar.
-OWN = {
-    "data": {"corpus": "grammar"},
-    "tokenizer": {"from": None, "vocab_size": 8192},
-    "model": {"hidden_size": 128, "num_layers": 2, "num_heads": 2},
-    "training": {"steps": None},
-    "show": {"sentences": []},
-    "save": {"dtype": "float32"},
-}
-COLLATORS = {"masked": MaskingCollator, "diffusion": DiffusionCollator}  # by objective
-DTYPES = ("float32", "float16", "bfloat16")
 
 
 def main(arguments=None):
@@ -98,73 +66,6 @@ def main(arguments=None):
     return 0
 
 
-# ------------------------------------------------------------------------------------ recipes
-
-
-def read_recipe(file=None):
-    """A recipe as a dictionary of tables: what the file says, before `OWN`.
-
-    Raises:
-        FileNotFoundError: no such file.
-        ValueError: no TOML, or a table or key that a recipe does not have.
-    """
-    if file is None:
-        return _complete({})
-    if not Path(path_name("file", file)).is_file():
-        raise FileNotFoundError(
-            f"{file} is not a file; --config takes a recipe such as data/course-bert/recipe.toml"
-        )
-    try:
-        tables = tomllib.loads(Path(file).read_text(encoding="utf-8"))
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise ValueError(f"{file} is no TOML file: {error}") from None
-    return _complete(tables)
-
-
-def _complete(tables):
-    """A recipe with all its tables, in which every name is known; values are looked at later."""
-    if not isinstance(tables, dict):
-        raise refused("recipe", tables, "a dictionary of tables")
-    for name in tables.keys() - {"data", "objective"} - KEYS.keys():
-        known = f"objective, data, {', '.join(KEYS)}"
-        raise ValueError(f"a recipe has no {name!r}; it may have {known}")
-    objective = choice("objective", tables.get("objective", "masked"), COLLATORS)
-    masking = _arguments(COLLATORS[objective], "tokenizer", "seed")
-    parts = tables.get("data", [{}])
-    if not isinstance(parts, list) or not parts:
-        raise ValueError(f"data is {parts!r}; one or more [[data]] are needed")
-    recipe = {"objective": objective, "data": [_part(part) for part in parts]}
-    for name, keys in (KEYS | {"masking": masking}).items():
-        recipe[name] = OWN.get(name, {}) | _known(f"[{name}]", tables.get(name, {}), keys)
-    return recipe
-
-
-def _part(table):
-    corpus = (OWN["data"] | _known("[[data]]", table))["corpus"]
-    with _named("[[data]]"):
-        keys = _arguments(kind_of(corpus), "seed")
-    return {"corpus": corpus} | _known(f"[[data]] of {corpus!r}", table, keys)
-
-
-def _known(where, table, keys=None):
-    """The table, if it is one and has no other keys."""
-    if not isinstance(table, dict):
-        raise ValueError(f"{where} is {table!r}; a table is needed")
-    for name in table if keys else ():
-        if name not in keys:
-            raise ValueError(f"{where} has {name!r}; it may have {', '.join(keys)}")
-    return table
-
-
-@contextmanager
-def _named(table):
-    """Puts the name of a table before what a class says of its arguments."""
-    try:
-        yield
-    except ValueError as error:
-        raise ValueError(f"{table} {error}") from None
-
-
 # ------------------------------------------------------------------------------------ a run
 
 
@@ -186,22 +87,22 @@ def pretrain(recipe, out, *, resume=False):
         BlockingIOError: another program writes to `out`.
         TrainingStopped: as `train` says; no model is saved then.
     """
-    recipe, out, resume = _complete(recipe), Path(path_name("out", out)), flag("resume", resume)
+    recipe, out, resume = complete(recipe), Path(path_name("out", out)), flag("resume", resume)
     main_process = os.environ.get("RANK", "0") == "0"  # torchrun says so before there is a group
 
     # 1. What needs no look at the data is checked first.
-    with _named("[training]"):
+    with named("[training]"):
         # Rows of like length share a batch wherever they have a length, which a stream's have not.
         stream = kind_of(recipe["data"][0]["corpus"]) is Stream
         config = TrainingConfig(**{"group_by_length": not stream} | recipe["training"])
-    with _named("[model]"):
+    with named("[model]"):
         sizes = recipe["model"]
         wide = 4 * whole_number("hidden_size", sizes["hidden_size"])  # as in BERT
         shape = EncoderConfig(1, pad_token_id=None, **{"intermediate_size": wide} | sizes)
-    with _named("[tokenizer]"):
+    with named("[tokenizer]"):
         whole_number("vocab_size", recipe["tokenizer"]["vocab_size"])
         flag("lowercase", recipe["tokenizer"].get("lowercase", True))
-    with _named("[save]"):
+    with named("[save]"):
         dtype = getattr(torch, choice("dtype", recipe["save"]["dtype"], DTYPES))
 
     with only_writer(out) if main_process else nullcontext():
@@ -209,7 +110,7 @@ def pretrain(recipe, out, *, resume=False):
         vocab_file = out / "tokenizer" / "vocab.txt"
 
         # 2. The data and their tokenizer; a run that goes on has its own.
-        with _named("[[data]]"):
+        with named("[[data]]"):
             data = _data(recipe["data"], config.seed)
         tokenizer = _tokenizer(recipe["tokenizer"], data, vocab_file if begun else None)
         data.made = {"tokenizer": recipe["tokenizer"]}  # which a vocabulary does not tell
@@ -219,7 +120,7 @@ def pretrain(recipe, out, *, resume=False):
         # 3. The model and what hides its words.
         shape = replace(shape, vocab_size=len(tokenizer), pad_token_id=tokenizer.pad_token_id)
         model = _model(shape, config.seed)
-        with _named("[masking]"):
+        with named("[masking]"):
             kind = COLLATORS[recipe["objective"]]
             collator = kind(tokenizer, **recipe["masking"], seed=config.seed)
         writes = kind is DiffusionCollator
@@ -273,7 +174,7 @@ def _data(parts, seed):
     made = []
     for part in parts:
         kind = kind_of(part["corpus"])
-        made.append(kind(**part, **({"seed": seed} if "seed" in _arguments(kind) else {})))
+        made.append(kind(**part, **({"seed": seed} if "seed" in argument_names(kind) else {})))
     return made[0] if len(made) == 1 and isinstance(made[0], Stream) else Mixture(made)
 
 
@@ -285,7 +186,7 @@ def _tokenizer(table, data, vocab_file):
         return WordPieceTokenizer.from_vocab(vocab_file, lowercase=lowercase)
     if source is None:
         texts = data.texts()
-        with _named("[tokenizer]"):
+        with named("[tokenizer]"):
             return WordPieceTokenizer.train(texts, **table)
     if Path(path_name("[tokenizer] from", source)).is_file():
         return WordPieceTokenizer.from_vocab(source, lowercase=lowercase)
@@ -307,7 +208,7 @@ def _model(shape, seed):
 def _shown(table, tokenizer, max_length):
     """The callback that shows predictions, if there are sentences, and the model can read each."""
     sentences = table["sentences"]
-    with _named("[show]"):
+    with named("[show]"):
         if not isinstance(sentences, list) or not all(isinstance(text, str) for text in sentences):
             raise refused("sentences", sentences, "a list of texts")
         for text in sentences:

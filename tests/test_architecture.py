@@ -60,7 +60,8 @@ TIERS = {
         *("masking_rates", "ideal_reader"),
     ),
     4: ("language_model", "pretrained", "mixture", "blanks", "pseudo_likelihood", "writing"),
-    5: ("pretrain", "evaluation", "diffusion"),
+    5: ("recipes", "evaluation", "diffusion"),
+    6: ("pretrain",),
 }
 # The lesson that builds a file which is not there yet; with the lesson, its names are due.
 LATER = {"diffusion": 15, "modern": 16}

@@ -16,7 +16,7 @@ import torch
 from small_runs import GRAMMAR, SMALL, lines
 from transformers import AutoTokenizer, BertForMaskedLM
 
-from mlm_lib import DATA, mixture, pretrain
+from mlm_lib import DATA, mixture, pretrain, recipes
 from mlm_lib.encoder import EncoderConfig
 from mlm_lib.grammar import Grammar
 from mlm_lib.masking import MaskingCollator
@@ -297,12 +297,12 @@ def test_the_recipe_of_course_bert_means_what_it_meant(tmp_path, zoo, asked, mon
 
 
 def test_a_run_does_not_change_the_recipe_or_the_defaults(tmp_path, recipe):
-    own, tables = json.dumps(pretrain.OWN), read_recipe(recipe())
+    own, tables = json.dumps(recipes.OWN), read_recipe(recipe())
     before = json.dumps(tables)
     pretrain.pretrain(tables, tmp_path / "out")
-    assert (json.dumps(pretrain.OWN), json.dumps(tables)) == (own, before)
+    assert (json.dumps(recipes.OWN), json.dumps(tables)) == (own, before)
     assert call("--config", recipe(), "--steps", 1, "--out", tmp_path / "other") == 0
-    assert json.dumps(pretrain.OWN) == own
+    assert json.dumps(recipes.OWN) == own
 
 
 # ------------------------------------------------------------------------------------ wrong recipes
@@ -620,8 +620,8 @@ def test_the_command_line_alone_can_train_on_a_stream(tmp_path, monkeypatch):
     path = tmp_path / "texts.txt"
     path.write_text("\n".join(lines(700)))
     small = {"hidden_size": 16, "num_layers": 1, "num_heads": 2, "max_length": 24}
-    monkeypatch.setitem(pretrain.OWN, "model", small)
-    monkeypatch.setitem(pretrain.OWN, "tokenizer", {"from": None, "vocab_size": 90})
+    monkeypatch.setitem(recipes.OWN, "model", small)
+    monkeypatch.setitem(recipes.OWN, "tokenizer", {"from": None, "vocab_size": 90})
     options = ["--steps", 2, "--precision", "fp32", "--out", tmp_path / "out"]
     assert call("--corpus", f"stream:{path}", *options) == 0
     assert "stream_loss" in log_of(tmp_path / "out")[-1]
