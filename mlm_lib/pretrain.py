@@ -18,13 +18,20 @@ from pathlib import Path
 import torch
 
 from mlm_lib.checks import choice, flag, path_name, refused, whole_number
-from mlm_lib.encoder import EncoderConfig
 from mlm_lib.files import only_writer
 from mlm_lib.masked_lm import MaskedLanguageModel
 from mlm_lib.masking_rates import DiffusionCollator
 from mlm_lib.mixture import Mixture, Stream, kind_of
 from mlm_lib.pretrained import load_checkpoint, save_pretrained
-from mlm_lib.recipes import COLLATORS, DTYPES, argument_names, complete, named, read_recipe
+from mlm_lib.recipes import (
+    COLLATORS,
+    DTYPES,
+    ENCODERS,
+    argument_names,
+    complete,
+    named,
+    read_recipe,
+)
 from mlm_lib.training import Checkpoints, ShowPredictions, TrainingConfig, TrainingStopped, train
 from mlm_lib.wordpiece import WordPieceTokenizer
 
@@ -96,9 +103,11 @@ def pretrain(recipe, out, *, resume=False):
         stream = kind_of(recipe["data"][0]["corpus"]) is Stream
         config = TrainingConfig(**{"group_by_length": not stream} | recipe["training"])
     with named("[model]"):
-        sizes = recipe["model"]
-        wide = 4 * whole_number("hidden_size", sizes["hidden_size"])  # as in BERT
-        shape = EncoderConfig(1, pad_token_id=None, **{"intermediate_size": wide} | sizes)
+        sizes = dict(recipe["model"])
+        kind = sizes.pop("encoder", "bert")
+        wide = whole_number("hidden_size", sizes["hidden_size"])
+        wide = 4 * wide if kind == "bert" else 3 * wide // 2  # as in the published ones
+        shape = ENCODERS[kind](1, pad_token_id=None, **{"intermediate_size": wide} | sizes)
     with named("[tokenizer]"):
         whole_number("vocab_size", recipe["tokenizer"]["vocab_size"])
         flag("lowercase", recipe["tokenizer"].get("lowercase", True))

@@ -3,8 +3,9 @@
 A table of a recipe holds the arguments of one class, whose checks and defaults hold: [[data]] those
 of `Documents`, `Texts` or `Stream`, [tokenizer] of `WordPieceTokenizer.train`, [model] of
 `EncoderConfig`, [masking] of `MaskingCollator`, [training] of `TrainingConfig`, [show] of
-`ShowPredictions`. With `objective = "diffusion"` before the tables the model learns to write, and
-[masking] holds the arguments of `DiffusionCollator`. Built in lessons 08 and 15.
+`ShowPredictions`. With `encoder = "modern"` in it, [model] holds the arguments of `ModernConfig`.
+With `objective = "diffusion"` before the tables the model learns to write, and [masking] holds the
+arguments of `DiffusionCollator`. Built in lessons 08, 15 and 16.
 """
 
 import inspect
@@ -17,6 +18,7 @@ from mlm_lib.encoder import EncoderConfig
 from mlm_lib.masking import MaskingCollator
 from mlm_lib.masking_rates import DiffusionCollator
 from mlm_lib.mixture import kind_of
+from mlm_lib.modern import ModernConfig
 from mlm_lib.training import ShowPredictions, TrainingConfig
 from mlm_lib.wordpiece import WordPieceTokenizer
 
@@ -29,7 +31,7 @@ def argument_names(function, *without):
 # What the tables may hold: arguments, without those that follow from something else.
 KEYS = {
     "tokenizer": ["from", *argument_names(WordPieceTokenizer.train, "texts")],
-    "model": argument_names(EncoderConfig, "vocab_size", "pad_token_id"),
+    "model": ["encoder", *argument_names(EncoderConfig, "vocab_size", "pad_token_id")],
     "masking": argument_names(MaskingCollator, "tokenizer", "seed"),
     "training": argument_names(TrainingConfig),
     "show": argument_names(ShowPredictions, "tokenizer"),
@@ -44,6 +46,7 @@ OWN = {
     "show": {"sentences": []},
     "save": {"dtype": "float32"},
 }
+ENCODERS = {"bert": EncoderConfig, "modern": ModernConfig}  # the first, if [model] says nothing
 COLLATORS = {"masked": MaskingCollator, "diffusion": DiffusionCollator}  # by objective
 DTYPES = ("float32", "float16", "bfloat16")
 
@@ -86,12 +89,16 @@ def complete(tables):
         known = f"objective, data, {', '.join(KEYS)}"
         raise ValueError(f"a recipe has no {name!r}; it may have {known}")
     objective = choice("objective", tables.get("objective", "masked"), COLLATORS)
+    sizes = _known("[model]", tables.get("model", {}))
+    with named("[model]"):
+        encoder = choice("encoder", sizes.get("encoder", "bert"), ENCODERS)
     masking = argument_names(COLLATORS[objective], "tokenizer", "seed")
+    sizes = ["encoder", *argument_names(ENCODERS[encoder], "vocab_size", "pad_token_id")]
     parts = tables.get("data", [{}])
     if not isinstance(parts, list) or not parts:
         raise ValueError(f"data is {parts!r}; one or more [[data]] are needed")
     recipe = {"objective": objective, "data": [_part(part) for part in parts]}
-    for name, keys in (KEYS | {"masking": masking}).items():
+    for name, keys in (KEYS | {"model": sizes, "masking": masking}).items():
         recipe[name] = OWN.get(name, {}) | _known(f"[{name}]", tables.get(name, {}), keys)
     return recipe
 

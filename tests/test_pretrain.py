@@ -21,6 +21,7 @@ from mlm_lib.encoder import EncoderConfig
 from mlm_lib.grammar import Grammar
 from mlm_lib.masking import MaskingCollator
 from mlm_lib.masking_rates import DiffusionCollator
+from mlm_lib.modern import ModernEncoder
 from mlm_lib.pretrain import main, read_recipe
 from mlm_lib.pretrained import load_checkpoint
 from mlm_lib.training import History, TrainingConfig
@@ -687,6 +688,27 @@ def test_a_run_that_learns_to_write_ends_and_is_not_resumed_as_another(
     capsys.readouterr()
     assert call("--config", recipe(data=data), "--out", tmp_path / "out", "--resume") == 1
     assert "collator" in capsys.readouterr().err
+
+
+def test_a_recipe_may_ask_for_the_encoder_of_today(tmp_path, recipe, asked):
+    modern = {"num_layers": '2\nencoder = "modern"\nwindow = 6'}
+    encoder = asked("--config", recipe(**modern), "--out", tmp_path / "out")["model"].embedder
+    assert isinstance(encoder, ModernEncoder)
+    assert (encoder.config.window, encoder.config.num_layers) == (6, 2)
+    assert encoder.config.intermediate_size == encoder.config.hidden_size * 3 // 2
+
+
+@pytest.mark.parametrize(
+    "value, words",
+    [
+        ('2\nencoder = "old"', ["[model]", "encoder='old'", "bert, modern"]),
+        ("2\nwindow = 6", ["[model] has 'window'", "dropout"]),
+        ('2\nencoder = "modern"\ndropout = 0.1', ["[model] has 'dropout'", "window"]),
+        ('2\nencoder = "modern"\nwindow = 0', ["[model]", "window=0"]),
+    ],
+)
+def test_what_an_encoder_does_not_have_is_one_line(tmp_path, recipe, capsys, value, words):
+    one_line(tmp_path, capsys, recipe(num_layers=value), words)
 
 
 @pytest.mark.parametrize(

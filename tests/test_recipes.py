@@ -56,7 +56,7 @@ def test_completing_changes_neither_the_tables_nor_the_defaults():
 def test_tables_take_the_arguments_of_their_classes_less_those_that_follow():
     assert argument_names(lambda one, two, *, three=3: None, "two") == ["one", "three"]
     fields = set(inspect.signature(EncoderConfig).parameters)
-    assert set(recipes.KEYS["model"]) == fields - {"vocab_size", "pad_token_id"}
+    assert set(recipes.KEYS["model"]) == {"encoder", *fields} - {"vocab_size", "pad_token_id"}
     fields = set(inspect.signature(TrainingConfig).parameters)
     assert set(recipes.KEYS["training"]) == fields and "seed" in fields
     fields = set(inspect.signature(MaskingCollator).parameters)
@@ -80,7 +80,10 @@ def test_the_objective_says_what_the_table_of_masking_may_hold():
         ({"objective": "flow"}, "^objective='flow'; one of masked, diffusion"),
         ({"model": 3}, r"^\[model\] is 3; a table is needed"),
         ({"training": {"step": 1}}, r"^\[training\] has 'step'; it may have steps, "),
-        ({"model": {"vocab_size": 9}}, r"^\[model\] has 'vocab_size'; it may have hidden_size"),
+        (
+            {"model": {"vocab_size": 9}},
+            r"^\[model\] has 'vocab_size'; it may have encoder, hidden_size",
+        ),
         ({"data": {}}, r"^data is {}; one or more \[\[data\]\] are needed"),
         ({"data": []}, r"^data is \[\]; one or more \[\[data\]\] are needed"),
         ({"data": [3]}, r"^\[\[data\]\] is 3; a table is needed"),
