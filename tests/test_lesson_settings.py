@@ -69,6 +69,7 @@ RUN = {
     "12": [{"SEED": 3, "LENGTH": 40, "SENTENCE": "[MASK] is the capital of france ."}],
     "13": [{"SEED": 3, "LEARNING_RATE": 1e-3}],
     "14": [{"SEED": 3, "SIZES": [11, 40, 90], "SEEDS": 2}],
+    "16": [{"SEED": 5, "REVIEWS": 9, "LEARNING_RATE": 1e-3}, {"STEPS": 12, "DOCUMENTS": 60}],
 }
 REFUSED = {
     "00": [{"TOP_K": 9000}, {"SENTENCE": "no blank here ."}, {"OWN_SENTENCE": "[MASK] and [MASK]"}],
@@ -172,6 +173,16 @@ REFUSED = {
         {"RESULTS": "nowhere.csv"},
         {"SEEDS": 1},
         {"FULL": "no"},
+    ],
+    "16": [
+        {"STEPS": 5},
+        {"RESULTS": "nowhere.csv"},
+        {"LEARNING_RATE": 0.5},
+        {"REVIEWS": 561},
+        {"FULL": "yes"},
+        {"LONG_SEEDS": 1},
+        {"HELD_OUT": 2.5},
+        {"DEVICE": "tpu9"},
     ],
 }
 
