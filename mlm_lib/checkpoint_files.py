@@ -60,7 +60,7 @@ def find_checkpoint(name):
     hub's local cache, and then on the hub, from where it is fetched.
 
     Args:
-        name: a folder, "course-bert", or a hub id such as "bert-base-uncased".
+        name: a folder, "course-bert", "course-writer", or a hub id such as "bert-base-uncased".
 
     Raises:
         OSError: there is no such checkpoint, or no network to fetch it.

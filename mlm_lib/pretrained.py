@@ -184,7 +184,7 @@ def load_checkpoint(name="course-bert", *, device="cpu"):
     built.
 
     Args:
-        name: a folder, "course-bert", or a hub id such as "bert-base-uncased".
+        name: a folder, "course-bert", "course-writer", or a hub id such as "bert-base-uncased".
         device: where the model goes.
 
     Returns:

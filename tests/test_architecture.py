@@ -64,7 +64,7 @@ TIERS = {
     6: ("pretrain",),
 }
 # The lesson that builds a file which is not there yet; with the lesson, its names are due.
-LATER = {"diffusion": 15}
+LATER = {}
 LAST_LESSON = max(int(path.stem[:2]) for path in NOTEBOOKS.glob("[0-9][0-9]_*.ipynb"))
 
 TIER = {name: tier for tier, names in TIERS.items() for name in names}

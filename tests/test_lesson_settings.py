@@ -69,6 +69,7 @@ RUN = {
     "12": [{"SEED": 3, "LENGTH": 40, "SENTENCE": "[MASK] is the capital of france ."}],
     "13": [{"SEED": 3, "LEARNING_RATE": 1e-3}],
     "14": [{"SEED": 3, "SIZES": [11, 40, 90], "SEEDS": 2}],
+    "15": [{"SEED": 3, "STEPS": 7, "HELD_OUT": 31, "WRITTEN": 13}],
     "16": [{"SEED": 5, "REVIEWS": 9, "LEARNING_RATE": 1e-3}, {"STEPS": 12, "DOCUMENTS": 60}],
 }
 REFUSED = {
@@ -173,6 +174,14 @@ REFUSED = {
         {"RESULTS": "nowhere.csv"},
         {"SEEDS": 1},
         {"FULL": "no"},
+    ],
+    "15": [
+        {"SEED": -1},
+        {"STEPS": 0},
+        {"WRITTEN": 200},
+        {"HELD_OUT": 5},
+        {"RESULTS": "nowhere.csv"},
+        {"FULL": 1},
     ],
     "16": [
         {"STEPS": 5},
