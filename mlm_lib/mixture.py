@@ -7,6 +7,7 @@ from, `encode` makes rows of ids, `held_out` and `floors` say how well a model c
 """
 
 import hashlib
+import math
 import os
 from itertools import chain, islice
 
@@ -168,22 +169,52 @@ class Documents:
         documents: how many an epoch holds.
         held_out: how many are held out; 0 leaves evaluation and floor away.
         worlds: names of the grammar's topics; None takes all.
+        longest: only documents of at most so many words, which changes no floor: each is of a
+            document whose length is known. None takes all.
         seed: of the documents to train on. Those held out are the same for every seed.
+
+    Raises:
+        ValueError: a value outside its range, `longest` below the shortest document.
     """
 
-    def __init__(self, corpus="grammar", *, documents=20000, held_out=500, worlds=None, seed=0):
+    def __init__(
+        self, corpus="grammar", *, documents=20000, held_out=500, worlds=None, longest=None, seed=0
+    ):
         if worlds is not None and not isinstance(worlds, (list, tuple)):
             raise refused("worlds", worlds, "a list of names")
         self.name = path_name("corpus", corpus)
         self.documents = whole_number("documents", documents)
         self.held_out = whole_number("held_out", held_out, least=0)
         self.seed = whole_number("seed", seed, least=0)
+        self.longest = whole_number("longest", longest, none=True)
         self.settings = _settings(corpus, documents=documents, held_out=held_out, worlds=worlds)
+        self.settings |= {"longest": longest} if longest else {}
         self.grammar = Grammar.load(worlds=worlds)
+        self.share = self._share()
         self.own = self._of_epoch(0)
 
+    def _share(self):
+        """How many of all documents are short enough."""
+        if self.longest is None:
+            return 1.0
+        lengths = range(1, self.longest + 1)
+        share = sum(math.exp(self.grammar.log_prob_of_length(length)) for length in lengths)
+        if not share:
+            raise ValueError(
+                f"longest={self.longest} is too short; the grammar has no such document"
+            )
+        return share
+
     def _sample(self, number, seed):
-        return [" ".join(words) for words in self.grammar.sample(number, seed=seed)]
+        """Texts, the same for a seed: as many as it takes are drawn until enough are short."""
+        longest = self.longest or math.inf
+        drawn = number if self.longest is None else math.ceil(1.05 * number / self.share)
+        while True:
+            documents = self.grammar.sample(drawn, seed=seed)
+            texts = [" ".join(words) for words in documents if len(words) <= longest]
+            if len(texts) >= number:
+                return texts[:number]
+            drawn += drawn // 10 + 1  # by chance there were fewer short ones
 
     def _of_epoch(self, epoch):
         return self._sample(self.documents, (self.seed + 1) * 100_000 + epoch)

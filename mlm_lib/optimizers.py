@@ -1,11 +1,12 @@
-"""One step over all weights, also where the gradient of a large table holds a few rows only.
+"""One step over all weights: AdamW, and beside it Muon or SparseAdam for what suits them better.
 
-AdamW takes what has a dense gradient (lesson 08), SparseAdam what has a sparse one (lesson 11).
+AdamW takes what has a dense gradient (lesson 08), SparseAdam what has a sparse one (lesson 11), and
+Muon, if it is asked for, the matrices inside the network (lesson 15).
 """
 
 import torch
 
-SPARSE = "sparse"  # where a state dictionary has that of SparseAdam
+SPARSE, MUON = "sparse", "muon"  # where a state dictionary has that of SparseAdam, that of Muon
 
 
 def sparse_weights(model):
@@ -25,18 +26,38 @@ def sparse_weights(model):
     return [name for name, weight in model.named_parameters() if all(said[weight])]
 
 
+def inner_matrices(model):
+    """Names of the matrices that Muon takes: those of linear layers, but for a table of words.
+
+    A matrix that an embedding shares is such a table, and so is a linear layer named `decoder`.
+
+    >>> inner_matrices(torch.nn.Sequential(torch.nn.Embedding(9, 2), torch.nn.Linear(2, 2)))
+    ['1.weight']
+    """
+    tables = set()
+    for name, module in model.named_modules():
+        if isinstance(module, torch.nn.Embedding) or name.rpartition(".")[2] == "decoder":
+            tables.update(module.parameters(recurse=False))
+    linear = {m.weight for m in model.modules() if isinstance(m, torch.nn.Linear)} - tables
+    return [name for name, weight in model.named_parameters() if weight in linear]
+
+
 class Optimizers:
-    """AdamW, and SparseAdam beside it if the model has `sparse_weights`.
+    """AdamW, and beside it SparseAdam if the model has `sparse_weights`, Muon if it is asked for.
 
     AdamW decays matrices only (Loshchilov & Hutter 2019). SparseAdam's step is that of Adam in the
     rows that the gradient holds; the other rows, and their running means, stay as they are. Weights
     with sparse gradients are not decayed: to shrink every row would cost as much as a dense
     gradient, and to shrink the touched ones alone would decay frequent words more than rare ones.
 
+    Muon (Jordan et al. 2024) steps by the running mean of a matrix's gradient with all its singular
+    values made equal, nearly. Scaled so that its numbers are as large as AdamW's (Liu et al. 2025),
+    it can take the same learning rate. torch's is used, of `inner_matrices`; AdamW has the rest.
+
     Args:
         model: the module to train.
-        config: a `TrainingConfig`, of which `learning_rate`, `betas`, `eps` and `weight_decay` are
-            used.
+        config: a `TrainingConfig`, of which `optimizer`, `learning_rate`,
+            `inner_learning_rate`, `betas`, `eps` and `weight_decay` are used.
         device: where the weights are.
 
     Attributes:
@@ -52,7 +73,9 @@ class Optimizers:
         if not self.weights:
             raise ValueError("the model has no weights to train; set requires_grad on some")
         self.sparse = {name for name in sparse_weights(model) if name in self.weights}
-        dense = [p for name, p in self.weights.items() if name not in self.sparse]
+        inner = set(inner_matrices(model)) - self.sparse if config.optimizer == "muon" else set()
+        inner = [name for name in self.weights if name in inner]
+        dense = [p for name, p in self.weights.items() if name not in {*self.sparse, *inner}]
         groups = [
             {"params": [p for p in dense if p.dim() >= 2], "weight_decay": config.weight_decay},
             {"params": [p for p in dense if p.dim() < 2], "weight_decay": 0.0},
@@ -61,11 +84,19 @@ class Optimizers:
         # One pass over all weights, which can also be told to change nothing.
         fused = device.type in ("cpu", "cuda")
         self.adamw = torch.optim.AdamW(groups, **options, fused=fused)
-        self.all = [self.adamw]
+        self.beside, self.scale = {}, (config.inner_learning_rate or options["lr"]) / options["lr"]
         if self.sparse:
             rows = [self.weights[name] for name in sorted(self.sparse)]
-            self.all.append(torch.optim.SparseAdam(rows, **options))
-        self.can_skip = self.adamw.defaults["fused"] and not self.sparse
+            self.beside[SPARSE] = torch.optim.SparseAdam(rows, **options)
+        if inner:
+            self.beside[MUON] = torch.optim.Muon(
+                [self.weights[name] for name in inner],
+                lr=config.learning_rate,
+                weight_decay=config.weight_decay,
+                adjust_lr_fn="match_rms_adamw",
+            )
+        self.all = [self.adamw, *self.beside.values()]
+        self.can_skip = self.adamw.defaults["fused"] and not self.beside
         self.zero_grad()  # of gradients that were left from before
 
     def clip(self, max_norm):
@@ -91,12 +122,15 @@ class Optimizers:
         return norm
 
     def step(self, rate, skip):
-        """One step at a learning rate; where it `can_skip`, a `skip` of 1 changes nothing."""
+        """One step at a learning rate; where it `can_skip`, a `skip` of 1 changes nothing.
+
+        Muon's rate follows the same schedule, up to its own highest value.
+        """
         if self.can_skip:
             self.adamw.found_inf = skip
         for optimizer in self.all:
             for group in optimizer.param_groups:
-                group["lr"] = rate
+                group["lr"] = rate * (self.scale if optimizer is self.beside.get(MUON) else 1.0)
             optimizer.step()
 
     def zero_grad(self):
@@ -105,15 +139,16 @@ class Optimizers:
             optimizer.zero_grad()
 
     def state_dict(self):
-        """AdamW's, and under `sparse` SparseAdam's if there is one."""
-        state = self.adamw.state_dict()
-        return state | {SPARSE: self.all[1].state_dict()} if self.sparse else state
+        """AdamW's, and under `sparse` and `muon` those of the others, if there are any."""
+        others = {name: optimizer.state_dict() for name, optimizer in self.beside.items()}
+        return self.adamw.state_dict() | others
 
     def load_state_dict(self, state):
         """The way back from `state_dict`."""
-        self.adamw.load_state_dict({name: state[name] for name in state if name != SPARSE})
-        if self.sparse:
-            self.all[1].load_state_dict(state[SPARSE])
+        own = {name: part for name, part in state.items() if name not in (SPARSE, MUON)}
+        self.adamw.load_state_dict(own)
+        for name, optimizer in self.beside.items():
+            optimizer.load_state_dict(state[name])
 
 
 def _unforeseen(name, sparse):

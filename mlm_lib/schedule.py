@@ -54,6 +54,9 @@ class TrainingConfig:
         group_by_length: rows of like length share a batch, which saves padding.
         keep: checkpoints kept, the last ones.
         progress: show a progress bar; None shows it in a terminal only.
+        optimizer: "adamw", or "muon": the matrices inside the network are Muon's, with the same
+            weight decay, and AdamW has the rest; see `Optimizers`.
+        inner_learning_rate: the highest value of Muon's; None is `learning_rate`.
 
     Raises:
         ValueError: a value outside its range.
@@ -78,6 +81,8 @@ class TrainingConfig:
     group_by_length: bool = False
     keep: int = 2
     progress: bool | None = None
+    optimizer: str = "adamw"
+    inner_learning_rate: float | None = None
 
     def __post_init__(self):
         for name in ("steps", "checkpoint_every", "evaluate_every"):
@@ -93,6 +98,11 @@ class TrainingConfig:
         self.schedule = choice("schedule", self.schedule, SCHEDULES)
         self.precision = choice("precision", self.precision, ("auto", "fp32", "bf16"))
         self.device = path_name("device", self.device)
+        self.optimizer = choice("optimizer", self.optimizer, ("adamw", "muon"))
+        name = "inner_learning_rate"
+        self.inner_learning_rate = number(name, self.inner_learning_rate, above=0, none=True)
+        if self.inner_learning_rate and self.optimizer != "muon":
+            raise ValueError(f"{name}={self.inner_learning_rate} is Muon's; set optimizer='muon'")
         self.group_by_length = flag("group_by_length", self.group_by_length)
         self.progress = None if self.progress is None else flag("progress", self.progress)
         pair = isinstance(self.betas, (list, tuple)) and len(self.betas) == 2

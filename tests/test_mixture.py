@@ -66,6 +66,7 @@ REFUSED = {
     "blocks_every": lambda: Texts("reviews", blocks_every=True),
     "documents": lambda: Documents(documents=2.5),
     "held_out": lambda: Documents(held_out=-1),
+    "longest": lambda: Documents(longest=5),
     "worlds": lambda: Documents(worlds="zoo"),
     "seed": lambda: Documents(seed=None),
     "stream:": lambda: Stream("stream:"),
@@ -143,6 +144,22 @@ def test_documents_that_are_cut_short_are_refused_and_the_length_named_is_the_le
     data, _ = encoded(part, max_length=12)
     assert 0 < data.floors()["grammar"] < 3
     assert len(encoded(Documents(documents=50, held_out=0), max_length=6)[0]) == 50
+
+
+@needs_grammar
+def test_short_documents_are_the_short_ones_of_all_and_their_floor_is_their_own():
+    every = Documents(documents=400, held_out=0, worlds=["films"])
+    part = Documents(documents=25, held_out=5, worlds=["films"], longest=32)
+    short = [text for text in every.own if len(text.split()) <= 32]
+    lengths = every.grammar.sample(20000, seed=1)
+    share = sum(len(words) <= 32 for words in lengths) / 20000
+    assert part.share == pytest.approx(share, abs=4 * (share / 20000) ** 0.5)
+    assert part.own == short[:25] and len(short) > 25
+    encoded(part, max_length=40, vocab_size=1024)
+    held = [text.split() for text in part._sample(5, mixture.HELD_OUT_SEED)]
+    nats = [part.grammar.log_prob_of_length(len(one)) - part.grammar.log_prob(one) for one in held]
+    assert part.bound_floor() == pytest.approx(sum(nats) / sum(map(len, held)))
+    assert part.settings["longest"] == 32 and "longest" not in every.settings
 
 
 @needs_grammar

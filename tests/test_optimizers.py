@@ -1,6 +1,7 @@
-"""Sparse gradients: the step of Adam in the rows that a batch touched, and none elsewhere."""
+"""One step over all weights: Muon, and sparse gradients, which leave untouched rows as they are."""
 
 import math
+import shutil
 from contextlib import nullcontext
 
 import pytest
@@ -12,7 +13,7 @@ from training_toys import ROWS, VOCAB, assert_same, assert_says, go, padded, tin
 
 from mlm_lib import training
 from mlm_lib.language_model import LanguageModel, LSTMContextualizer
-from mlm_lib.optimizers import Optimizers, sparse_weights
+from mlm_lib.optimizers import Optimizers, inner_matrices, sparse_weights
 from mlm_lib.softmax import SampledSoftmaxLoss
 from mlm_lib.training import HeldOut, TrainingConfig, TrainingStopped
 
@@ -302,3 +303,114 @@ def test_a_model_of_sparse_tables_alone_trains():
     before = weights(model)
     run(model=model, steps=3)
     assert all(not torch.equal(before[name], now) for name, now in weights(model).items())
+
+
+# ---------------------------------------------------------------- Muon
+
+
+class Net(nn.Module):
+    """A table of words, two linear layers and a norm; the table is shared with the last layer."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.words, self.decoder = nn.Embedding(9, 4), nn.Linear(4, 9)
+        self.inner, self.norm = nn.Linear(4, 4), nn.LayerNorm(4)
+        self.decoder.weight = self.words.weight
+
+    def forward(self, input_ids, labels):
+        logits = self.decoder(self.norm(self.inner(self.words(input_ids))))
+        return {"loss": F.cross_entropy(logits.flatten(0, 1), labels.flatten())}
+
+
+NET_ROWS = [[1, 2, 3, 4], [4, 3, 2, 1], [5, 6, 7, 8], [8, 1, 7, 2]]
+
+
+def stepped(optimizer, decay=0.1, rate=0.01):
+    """The net before and after one step, and the gradients between."""
+    model = Net()
+    config = TrainingConfig(steps=1, optimizer=optimizer, weight_decay=decay)
+    optimizers = Optimizers(model, config, CPU)
+    model(**collate(NET_ROWS))["loss"].backward()
+    before = weights(model)
+    gradients = {name: weight.grad.clone() for name, weight in model.named_parameters()}
+    optimizers.step(rate, torch.zeros(()))
+    return before, weights(model), gradients
+
+
+def test_muon_takes_the_matrices_inside_alone_and_no_table_of_words():
+    assert inner_matrices(Net()) == ["inner.weight"]
+    untied = nn.ModuleDict({"decoder": nn.Linear(4, 9), "dense": nn.Linear(4, 4)})
+    assert inner_matrices(untied) == ["dense.weight"]
+    _, ours, _ = stepped("muon")
+    _, adamw, _ = stepped("adamw")
+    changed = {name for name in ours if not torch.equal(ours[name], adamw[name])}
+    assert changed == {"inner.weight"}
+
+
+def test_muon_s_first_step_has_nearly_equal_singular_values_and_adamw_s_size():
+    """Jordan et al. 2024: a step along U·Vᵀ of the gradient; Liu et al. 2025: 0.2·√n times it."""
+    before, after, gradients = stepped("muon", decay=0.0, rate=0.01)
+    step = (before["inner.weight"] - after["inner.weight"]) / (0.01 * 0.2 * 4**0.5)
+    left, sizes, right = torch.linalg.svd(gradients["inner.weight"])
+    values = torch.diagonal(left.T @ step @ right.T)
+    assert 0.6 < values[:3].min() and values[:3].max() < 1.3, "five steps of Newton and Schulz"
+    assert sizes[2] < 0.5 * sizes[0], "equal from the start they would prove nothing"
+
+
+def test_muon_decays_weights_as_adamw_does():
+    before, plain, _ = stepped("muon", decay=0.0)
+    _, decayed, _ = stepped("muon", decay=0.5)
+    due = plain["inner.weight"] - 0.01 * 0.5 * before["inner.weight"]
+    torch.testing.assert_close(decayed["inner.weight"], due)
+
+
+def test_a_run_with_muon_goes_on_to_the_bit_and_not_with_another_optimizer(tmp_path):
+    settings = {"data": NET_ROWS, "collate": collate, "steps": 8, "batch_size": 2}
+    whole, _ = run(model=Net(), optimizer="muon", **settings)
+    made = settings | {"checkpoint_every": 5, "keep": 9}
+    run(tmp_path, model=Net(), optimizer="muon", **made)
+    shutil.rmtree(tmp_path / "checkpoints" / "step-00000008")
+    with pytest.raises(ValueError, match="optimizer"):
+        run(tmp_path, model=Net(), resume=True, **settings)
+    resumed, _ = run(tmp_path, model=Net(), optimizer="muon", resume=True, **settings)
+    assert_same(resumed, whole)
+
+
+def test_muon_and_sparse_gradients_stand_side_by_side():
+    model = Table(True)
+    optimizers = Optimizers(model, TrainingConfig(steps=1, optimizer="muon"), CPU)
+    assert optimizers.state_dict().keys() >= {"sparse", "muon"} and not optimizers.can_skip
+    model(**collate([[3, 4]]))["loss"].backward()
+    before = weights(model)
+    optimizers.step(0.01, torch.zeros(()))
+    assert all(not torch.equal(before[name], weight) for name, weight in weights(model).items())
+
+
+def test_muon_s_rate_follows_the_schedule_up_to_its_own():
+    options = {"learning_rate": 1e-3, "weight_decay": 0.0}
+    moved = []
+    for own in (None, 4e-3):
+        model = Net()
+        config = TrainingConfig(steps=1, optimizer="muon", inner_learning_rate=own, **options)
+        optimizers, before = Optimizers(model, config, CPU), weights(model)
+        model(**collate(NET_ROWS))["loss"].backward()
+        optimizers.step(5e-4, torch.zeros(()))
+        moved.append({name: weight - before[name] for name, weight in weights(model).items()})
+    for name, step in moved[0].items():
+        factor = 4 if name == "inner.weight" else 1
+        torch.testing.assert_close(moved[1][name], factor * step, rtol=1e-2, atol=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"optimizer": "sgd"}, ["optimizer", "'sgd'", "muon"]),
+        ({"optimizer": "muon", "inner_learning_rate": 0}, ["inner_learning_rate", "0"]),
+        ({"inner_learning_rate": 0.01}, ["inner_learning_rate=0.01", "optimizer='muon'"]),
+    ],
+)
+def test_an_optimizer_that_there_is_not_is_refused(settings, words):
+    with pytest.raises(ValueError) as error:
+        TrainingConfig(steps=1, **settings)
+    assert_says(error.value, words)
