@@ -71,15 +71,15 @@ class IdealReader(nn.Module):
             observed.append(row[some] != self.mask_token_id)
             self._check_length(len(some))
         found = self.grammar.posteriors_of(documents, observed, check=not self.lost)
+        asked = torch.ones_like(input_ids) if labels is None else labels != IGNORE
         logits = torch.full((*input_ids.shape, self.size), -math.inf, dtype=torch.float64)
-        for row, some, chances in zip(logits, places, found):
-            uniform = 1 / len(self.columns)
+        for row, some, wanted, chances in zip(logits, places, asked.bool().cpu(), found):
+            wanted, uniform = wanted[some], 1 / len(self.columns)
             # logits[b, places, columns] = log P(word | the visible words elsewhere), (T, V)
-            row[some[:, None], self.columns] = chances.nan_to_num(uniform).log()
+            row[some[wanted][:, None], self.columns] = chances[wanted].nan_to_num(uniform).log()
         logits = logits.to(input_ids.device)
         if labels is None:
             return {"logits": logits}
-        asked = labels != IGNORE
         logits, targets = logits[asked], labels[asked]  # (N, V), (N,)
         own = logits.gather(1, targets.long()[:, None])
         return {"loss": -own.sum() / max(1, len(own)), "logits": logits}
