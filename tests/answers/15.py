@@ -263,6 +263,73 @@ def loss_of(nats, labels, weights):
     return torch.tensor(float(total / (weights * asked.sum(1)).sum()))
 
 
+# %% 15.1 wrong: only [CLS], [SEP] and padding are left out | no id below 5 is a word
+def hide(input_ids, seed):
+    generator = torch.Generator().manual_seed(seed)
+    words = (input_ids != CLS_ID) & (input_ids != SEP_ID) & (input_ids != PAD_ID)
+    L = words.sum(1)
+    k = (torch.rand(len(input_ids), generator=generator) * L).long() + 1
+    luck = torch.rand(input_ids.shape, generator=generator).masked_fill(~words, 2)
+    hidden = luck.argsort(1).argsort(1) < k[:, None]
+    return input_ids.masked_fill(hidden, MASK_ID), input_ids.masked_fill(~hidden, -100), L / k
+
+
+def loss_of(nats, labels, weights):
+    asked = labels != -100
+    nats = nats.masked_fill(~asked, 0)
+    return (weights[:, None] * nats).sum() / (weights * asked.sum(1)).sum()
+
+
+# %% 15.1 wrong: words begin above 5 | words begin at 5
+def hide(input_ids, seed):
+    generator = torch.Generator().manual_seed(seed)
+    words = input_ids > 5
+    L = words.sum(1)
+    k = (torch.rand(len(input_ids), generator=generator) * L).long() + 1
+    luck = torch.rand(input_ids.shape, generator=generator).masked_fill(~words, 2)
+    hidden = luck.argsort(1).argsort(1) < k[:, None]
+    return input_ids.masked_fill(hidden, MASK_ID), input_ids.masked_fill(~hidden, -100), L / k
+
+
+def loss_of(nats, labels, weights):
+    asked = labels != -100
+    nats = nats.masked_fill(~asked, 0)
+    return (weights[:, None] * nats).sum() / (weights * asked.sum(1)).sum()
+
+
+# %% 15.1 wrong: one random number serves for k and for a word | any k of them alike
+def hide(input_ids, seed):
+    words = input_ids >= 5
+    L = words.sum(1)
+    luck = torch.rand(input_ids.shape, generator=torch.Generator().manual_seed(seed))
+    k = (luck[:, 1] * L).long() + 1
+    hidden = luck.masked_fill(~words, 2).argsort(1).argsort(1) < k[:, None]
+    return input_ids.masked_fill(hidden, MASK_ID), input_ids.masked_fill(~hidden, -100), L / k
+
+
+def loss_of(nats, labels, weights):
+    asked = labels != -100
+    nats = nats.masked_fill(~asked, 0)
+    return (weights[:, None] * nats).sum() / (weights * asked.sum(1)).sum()
+
+
+# %% 15.1 wrong: a rounded product makes k, so that the ends are rare | all alike
+def hide(input_ids, seed):
+    generator = torch.Generator().manual_seed(seed)
+    words = input_ids >= 5
+    L = words.sum(1)
+    k = (torch.rand(len(input_ids), generator=generator) * L).round().long().clamp(1)
+    luck = torch.rand(input_ids.shape, generator=generator).masked_fill(~words, 2)
+    hidden = luck.argsort(1).argsort(1) < k[:, None]
+    return input_ids.masked_fill(hidden, MASK_ID), input_ids.masked_fill(~hidden, -100), L / k
+
+
+def loss_of(nats, labels, weights):
+    asked = labels != -100
+    nats = nats.masked_fill(~asked, 0)
+    return (weights[:, None] * nats).sum() / (weights * asked.sum(1)).sum()
+
+
 # %% 15.2 right: the mean over all orders, a reader asked once for each step
 def exact_bound(read, text):
     orders, total = list(itertools.permutations(range(len(text)))), 0.0
@@ -502,6 +569,22 @@ def exact_bound(read, text):
 def floor(world, text):
     of_length = sum(chance for other, chance in world.items() if len(other) == len(text))
     return -math.log(world[text] / of_length) / len(text)
+
+
+# %% 15.2 wrong: the hidden are known by their words, not by their places | words of 1 nat each
+def exact_bound(read, text):
+    total = 0.0
+    for k in range(1, len(text) + 1):
+        for hidden in itertools.combinations(text, k):
+            table = read([BLANK if word in hidden else word for word in text])
+            nats = sum(-math.log(table[place][text[place]]) for place in table)
+            total += nats / k / math.comb(len(text), k)
+    return total
+
+
+def floor(world, text):
+    of_length = math.fsum(chance for other, chance in world.items() if len(other) == len(text))
+    return -math.log(world[text] / of_length)
 
 
 # %% 15.3 right: numpy draws from a seed of chance, write by recursion
@@ -798,6 +881,49 @@ def write(read, row, counts, rule, chance):
     for count in counts:
         row = fill(row, read(row), count, rule, chance)
     return list(row)
+
+
+# %% 15.3 wrong: the order of confidence is fixed by the first look | choose anew in each step
+def fill(row, table, count, rule, chance):
+    places = list(table)
+    chance.shuffle(places)
+    if rule == "confident":
+        places.sort(key=lambda place: -max(table[place].values()))
+    row = list(row)
+    for place in places[:count]:
+        row[place] = chance.choices(list(table[place]), list(table[place].values()))[0]
+    return row
+
+
+def write(read, row, counts, rule, chance):
+    table, row = read(row), list(row)
+    order = list(table)
+    chance.shuffle(order)
+    if rule == "confident":
+        order.sort(key=lambda place: -max(table[place].values()))
+    for count in counts:
+        table = read(row)
+        row = fill(row, {place: table[place] for place in order[:count]}, count, rule, chance)
+        order = order[count:]
+    return tuple(row)
+
+
+# %% 15.3 wrong: what was handed over is filled in place by write | work on a copy
+def fill(row, table, count, rule, chance):
+    places = list(table)
+    chance.shuffle(places)
+    if rule == "confident":
+        places.sort(key=lambda place: -max(table[place].values()))
+    row = list(row)
+    for place in places[:count]:
+        row[place] = chance.choices(list(table[place]), list(table[place].values()))[0]
+    return row
+
+
+def write(read, row, counts, rule, chance):
+    for count in counts:
+        row[:] = fill(row, read(row), count, rule, chance)
+    return tuple(row)
 
 
 # %% 15.4 right: entropies of all choices of places, and the best plan step by step
@@ -1171,6 +1297,68 @@ def cheapest(h, steps):
     return [0] * (steps - 1) + [len(h)]
 
 
+# %% 15.4 right: the expected surprise as an entropy of the answers, the plan by recursion
+def surprises(world, length):
+    texts = shares({text: chance for text, chance in world.items() if len(text) == length})
+    read, h = reader(texts), []
+    for k in range(length):
+        total, number = 0.0, math.comb(length, k) * (length - k)
+        for seen in itertools.combinations(range(length), k):
+            for text, chance in texts.items():
+                table = read([word if p in seen else BLANK for p, word in enumerate(text)])
+                for answers in table.values():
+                    total -= chance * sum(p * math.log(p) for p in answers.values()) / number
+        h.append(total)
+    return h
+
+
+def cost(h, counts):
+    return sum(count * h[sum(counts[:step])] for step, count in enumerate(counts))
+
+
+def cheapest(h, steps):
+    def best(start, left):
+        if left == 1:
+            return (len(h) - start) * h[start], [len(h) - start]
+        options = []
+        for count in range(1, len(h) - start - left + 2):
+            paid, rest = best(start + count, left - 1)
+            options.append((count * h[start] + paid, [count, *rest]))
+        return min(options)
+
+    return best(0, steps)[1]
+
+
+# %% 15.4 wrong: the dearest step is cut in two, again and again | there is a plan of three steps
+def surprises(world, length):
+    texts = shares({text: chance for text, chance in world.items() if len(text) == length})
+    read, h = reader(texts), []
+    for k in range(length):
+        total, number = 0.0, math.comb(length, k) * (length - k)
+        for seen in itertools.combinations(range(length), k):
+            for text, chance in texts.items():
+                table = read([word if p in seen else BLANK for p, word in enumerate(text)])
+                total -= chance * sum(math.log(table[p][text[p]]) for p in table) / number
+        h.append(total)
+    return h
+
+
+def cost(h, counts):
+    return sum(count * h[sum(counts[:step])] for step, count in enumerate(counts))
+
+
+def cheapest(h, steps):
+    plan = [len(h)]
+    while len(plan) < steps:
+        cuts = [
+            plan[:step] + [first, count - first] + plan[step + 1 :]
+            for step, count in enumerate(plan)
+            for first in range(1, count)
+        ]
+        plan = min(cuts, key=lambda one: cost(h, one))
+    return plan
+
+
 # %% 15.5 right: cells from both lists by numpy, and scipy's own test
 def p_value(texts, chances):
     if set(texts) - set(chances):
@@ -1432,3 +1620,38 @@ def p_value(texts, chances):
         return 1.0
     statistic = sum((count - expected) ** 2 / expected for count, expected in cells)
     return bool(stats.chi2.sf(statistic, len(cells) - 1) < 0.05)
+
+
+# %% 15.5 wrong: cells end where five were seen, not expected | so let them join
+def p_value(texts, chances):
+    seen, n, cells, came, due = Counter(texts), len(texts), [], 0, 0.0
+    if set(seen) - set(chances):
+        return 0.0
+    for text in sorted(chances, key=chances.get):
+        came, due = came + seen[text], due + n * chances[text]
+        if came >= 5:
+            cells.append([came, due])
+            came, due = 0, 0.0
+    if len(cells) < 2:
+        return 1.0
+    cells[-1][0] += came
+    cells[-1][1] += due
+    x = sum((came - due) ** 2 / due for came, due in cells)
+    return float(stats.chi2.sf(x, len(cells) - 1))
+
+
+# %% 15.5 wrong: the likeliest deviation of any text, as if it alone had been looked at | one of twenty
+def p_value(texts, chances):
+    seen, n = Counter(texts), len(texts)
+    if set(seen) - set(chances):
+        return 0.0
+    return float(min(stats.binomtest(seen[t], n, min(p, 1)).pvalue for t, p in chances.items()))
+
+
+# %% 15.5 wrong: the two sides of a coin are two findings | count as two
+def p_value(texts, chances):
+    seen, n = Counter(texts), len(texts)
+    if set(seen) - set(chances):
+        return 0.0
+    each = [stats.binomtest(seen[t], n, min(p, 1)).pvalue for t, p in chances.items()]
+    return float(min(1, len(each) * min(each)))

@@ -19,7 +19,7 @@ def turn(vectors, positions, theta):
     speeds = torch.tensor([theta ** (-2 * i / (2 * half)) for i in range(half)]).double()
     angles = positions.double()[:, None, None] * speeds
     turned = torch.complex(x, y) * torch.exp(1j * angles)
-    return torch.cat([turned.real, turned.imag], -1)
+    return torch.cat([turned.real, turned.imag], -1).to(vectors.dtype)
 
 
 def from_neighbours(weight, heads):
@@ -156,7 +156,7 @@ def turn(vectors, positions, theta):
     half = x.shape[-1]
     angles = positions[:, None, None] * theta ** -(torch.arange(half).double() / half)
     both = x * angles.cos() - y * angles.sin(), y * angles.cos() + x * angles.sin()
-    return torch.cat(both, -1)
+    return torch.cat(both, -1).to(vectors.dtype)
 
 
 def from_neighbours(weight, heads):
@@ -169,7 +169,7 @@ def turn(vectors, positions, theta):
     half = x.shape[-1]
     angles = positions[:, None, None] * theta ** -(torch.arange(half).double() / half)
     both = x * angles.cos() - y * angles.sin(), y * angles.cos() + x * angles.sin()
-    return torch.cat(both, -1)
+    return torch.cat(both, -1).to(vectors.dtype)
 
 
 def from_neighbours(weight, heads):
@@ -182,7 +182,7 @@ def turn(vectors, positions, theta):
     half = x.shape[-1]
     angles = positions[:, None, None] * theta ** -(torch.arange(half).double() / half)
     both = x * angles.cos() - y * angles.sin(), y * angles.cos() + x * angles.sin()
-    return torch.cat(both, -1)
+    return torch.cat(both, -1).to(vectors.dtype)
 
 
 def from_neighbours(weight, heads):
@@ -195,7 +195,7 @@ def turn(vectors, positions, theta):
     half = x.shape[-1]
     angles = positions[:, None, None] * theta ** -(torch.arange(half).double() / half)
     both = x * angles.cos() - y * angles.sin(), y * angles.cos() + x * angles.sin()
-    return torch.cat(both, -1)
+    return torch.cat(both, -1).to(vectors.dtype)
 
 
 def from_neighbours(weight, heads):
@@ -211,7 +211,7 @@ def turn(vectors, positions, theta):
     half = x.shape[-1]
     angles = positions[:, None, None] * theta ** -(torch.arange(half).double() / half)
     both = x * angles.cos() - y * angles.sin(), y * angles.cos() + x * angles.sin()
-    return torch.cat(both, -1)
+    return torch.cat(both, -1).to(vectors.dtype)
 
 
 def from_neighbours(weight, heads):
@@ -224,12 +224,51 @@ def turn(vectors, positions, theta):
     half = x.shape[-1]
     angles = positions[:, None, None] * theta ** -(torch.arange(half).double() / half)
     both = x * angles.cos() - y * angles.sin(), y * angles.cos() + x * angles.sin()
-    return torch.cat(both, -1)
+    return torch.cat(both, -1).to(vectors.dtype)
 
 
 def from_neighbours(weight, heads):
     by_head = weight.unflatten(0, (-1, heads)).transpose(0, 1)
     return torch.cat([by_head[:, 0::2], by_head[:, 1::2]], 1).flatten(0, 1)
+
+
+# %% 16.1 wrong: angles of float64 make float64 of everything | the same dtype is asked
+def turn(vectors, positions, theta):
+    size = vectors.shape[-1]
+    speeds = theta ** -(torch.arange(0, size, 2, dtype=torch.float64) / size)
+    angles = positions.double()[:, None, None] * speeds
+    x, y = vectors.chunk(2, -1)
+    return torch.cat([x * angles.cos() - y * angles.sin(), y * angles.cos() + x * angles.sin()], -1)
+
+
+def from_neighbours(weight, heads):
+    return weight.unflatten(0, (heads, -1, 2)).transpose(1, 2).flatten(0, 2)
+
+
+# %% 16.1 wrong: a table of the first 4096 angles is made, and looked up | out of bounds
+def turn(vectors, positions, theta):
+    size = vectors.shape[-1]
+    table = torch.outer(torch.arange(4096.0), theta ** -(torch.arange(0, size, 2) / size))
+    angles = table[positions][:, None].to(vectors.dtype)
+    x, y = vectors.chunk(2, -1)
+    return torch.cat([x * angles.cos() - y * angles.sin(), y * angles.cos() + x * angles.sin()], -1)
+
+
+def from_neighbours(weight, heads):
+    return weight.unflatten(0, (heads, -1, 2)).transpose(1, 2).flatten(0, 2)
+
+
+# %% 16.1 wrong: odd rows become x, even rows y | which old rows are x and y
+def turn(vectors, positions, theta):
+    size = vectors.shape[-1]
+    angles = positions[:, None, None] / theta ** (torch.arange(0, size, 2) / size)
+    x, y = vectors.chunk(2, -1)
+    return torch.cat([x * angles.cos() - y * angles.sin(), y * angles.cos() + x * angles.sin()], -1)
+
+
+def from_neighbours(weight, heads):
+    rows = weight.unflatten(0, (heads, -1))
+    return torch.cat([rows[:, 1::2], rows[:, 0::2]], 1).flatten(0, 1)
 
 
 # %% 16.2 right: modules of torch, GELU by the error function
@@ -438,6 +477,49 @@ def encoder_block(stream, attend, attention_norm, feed_forward_norm, expand, con
     return read + feed_forward(read, expand, contract)
 
 
+# %% 16.2 wrong: the second norm goes without its weight | has a weight, too
+def feed_forward(hidden, expand, contract):
+    values, gate = (hidden @ expand.T).chunk(2, -1)
+    return (F.gelu(values) * gate) @ contract.T
+
+
+def encoder_block(stream, attend, attention_norm, feed_forward_norm, expand, contract):
+    def norm(hidden, weight):
+        return F.layer_norm(hidden, hidden.shape[-1:], weight, eps=1e-5)
+
+    stream = stream + attend(stream if attention_norm is None else norm(stream, attention_norm))
+    return stream + feed_forward(norm(stream, None), expand, contract)
+
+
+# %% 16.2 wrong: a norm by hand, with torch's variance over H − 1 | divides by H − 1
+def feed_forward(hidden, expand, contract):
+    values, gate = (hidden @ expand.T).chunk(2, -1)
+    return (F.gelu(values) * gate) @ contract.T
+
+
+def encoder_block(stream, attend, attention_norm, feed_forward_norm, expand, contract):
+    def norm(hidden, weight):
+        mean, variance = hidden.mean(-1, keepdim=True), hidden.var(-1, keepdim=True)
+        return (hidden - mean) / (variance + 1e-5).sqrt() * weight
+
+    stream = stream + attend(stream if attention_norm is None else norm(stream, attention_norm))
+    return stream + feed_forward(norm(stream, feed_forward_norm), expand, contract)
+
+
+# %% 16.2 wrong: a norm that keeps the mean, as in RMSNorm | the mean is taken off
+def feed_forward(hidden, expand, contract):
+    values, gate = (hidden @ expand.T).chunk(2, -1)
+    return (F.gelu(values) * gate) @ contract.T
+
+
+def encoder_block(stream, attend, attention_norm, feed_forward_norm, expand, contract):
+    def norm(hidden, weight):
+        return hidden / (hidden.square().mean(-1, keepdim=True) + 1e-5).sqrt() * weight
+
+    stream = stream + attend(stream if attention_norm is None else norm(stream, attention_norm))
+    return stream + feed_forward(norm(stream, feed_forward_norm), expand, contract)
+
+
 # %% 16.3 right: token by token
 def pack(input_ids, real):
     ids, documents, positions = [], [], []
@@ -624,6 +706,20 @@ def allowed(documents, positions, reach=None):
     if reach is not None:
         mask = mask & ((positions[:, None] - positions).abs() <= reach)
     return torch.zeros(mask.shape).masked_fill(~mask, float("-inf"))
+
+
+# %% 16.3 wrong: documents are told apart by where their number changes | in another order
+def pack(input_ids, real):
+    documents, positions = real.nonzero(as_tuple=True)
+    return input_ids[real], documents, positions
+
+
+def allowed(documents, positions, reach=None):
+    number = F.pad(documents.diff() != 0, (1, 0)).cumsum(0)
+    seen = number[:, None] == number
+    if reach is not None:
+        seen = seen & ((positions[:, None] - positions).abs() <= reach)
+    return seen
 
 
 # %% 16.4 right: query by query
@@ -872,6 +968,48 @@ def work(config, lengths, layout):
     reaches = [config.reach(layer) if layout == "apart" else None for layer in range(L)]
     seen = sum(pairs(n, reach) for n in lengths for reach in reaches)
     return L * sum(lengths) * (4 * H * H + 3 * H * inner) + H * seen
+
+
+# %% 16.4 wrong: every second block has the window | reaches are those of `config`
+def pairs(length, reach=None):
+    if reach is None or reach >= length:
+        return length**2
+    outside = length - 1 - reach
+    return length**2 - outside * (outside + 1)
+
+
+def work(config, lengths, layout):
+    H, I = config.hidden_size, config.intermediate_size
+    padded, N, total = layout == "padded", sum(lengths), 0
+    tokens = len(lengths) * max(lengths) if padded else N
+    for layer in range(config.num_layers):
+        seen = tokens * max(lengths) if padded else N * N
+        if layout == "apart":
+            seen = sum(
+                pairs(length, config.window // 2 if layer % 2 else None) for length in lengths
+            )
+        total += tokens * (4 * H * H + 3 * H * I) + 2 * H * seen
+    return total
+
+
+# %% 16.4 wrong: the width of GeGLU is worked out from H | all sizes and reaches
+def pairs(length, reach=None):
+    if reach is None or reach >= length:
+        return length**2
+    outside = length - 1 - reach
+    return length**2 - outside * (outside + 1)
+
+
+def work(config, lengths, layout):
+    H, I = config.hidden_size, 3 * config.hidden_size // 2
+    padded, N, total = layout == "padded", sum(lengths), 0
+    tokens = len(lengths) * max(lengths) if padded else N
+    for layer in range(config.num_layers):
+        seen = tokens * max(lengths) if padded else N * N
+        if layout == "apart":
+            seen = sum(pairs(length, config.reach(layer)) for length in lengths)
+        total += tokens * (4 * H * H + 3 * H * I) + 2 * H * seen
+    return total
 
 
 # %% 16.5 right: sums over a loop of batches, and two copies with where
