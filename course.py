@@ -274,9 +274,9 @@ def call(command: list, env: dict | None, cwd: Path | None = ROOT) -> int:
 
 @contextlib.contextmanager
 def child_environment():
-    """Variables that let notebooks find mlm_lib uninstalled, and make the kernel `python3` this
-    very Python: the user's folder may hold a kernelspec of that name, but JUPYTER_PATH comes first.
-    """
+    """Variables that let notebooks find mlm_lib uninstalled, give JupyterLab the course's settings
+    (.jupyter; the user's own win), and make the kernel `python3` this very Python: the user's
+    folder may hold a kernelspec of that name, but JUPYTER_PATH comes first."""
     # Quiet: ipykernel warns of unencrypted local sockets in each lesson, and of Ctrl-C at length.
     launcher = ["-m", "ipykernel_launcher", "--log-level=CRITICAL", "-f", "{connection_file}"]
     spec = {"argv": [sys.executable, *launcher], "language": "python"}
@@ -286,7 +286,9 @@ def child_environment():
         kernel = Path(folder, "kernels", "python3")
         kernel.mkdir(parents=True)
         (kernel / "kernel.json").write_text(json.dumps(spec))
-        for name, first in {"JUPYTER_PATH": folder, "PYTHONPATH": str(ROOT)}.items():
+        settings = str(ROOT / ".jupyter")
+        ours = {"JUPYTER_PATH": folder, "JUPYTER_CONFIG_PATH": settings, "PYTHONPATH": str(ROOT)}
+        for name, first in ours.items():
             env[name] = os.pathsep.join(filter(None, [first, os.environ.get(name)]))
         yield env
 
@@ -618,6 +620,8 @@ def lab(args) -> int:
         print("You are root, whom JupyterLab serves only with --allow-root: it is added.")
         options = ["--allow-root", *options]
     with child_environment() as env:
+        # Which tabs are open is kept here, apart from what the user has open elsewhere.
+        env.setdefault("JUPYTERLAB_WORKSPACES_DIR", str(ROOT / "build" / "jupyterlab"))
         return call([sys.executable, "-m", "jupyterlab", *where_to_open(args), *options], env)
 
 

@@ -11,15 +11,19 @@ from pathlib import Path
 import nbformat
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
+from notebook_doors import is_guard, set_doors
+
 from classroom.lab import MARK, POINTS
 
 FOLDED = "hide-output"  # the tag of a cell that answers a prediction: its output opens on a click
 
 
-def normalised(notebook):
+def normalised(notebook, path=None):
     """The same notebook without traces of who ran it, when, and how its output happened to be cut
-    into pieces."""
+    into pieces; with what lets it be opened alone, if `path` says where it is stored."""
     notebook = nbformat.from_dict(notebook)
+    if path is not None:
+        set_doors(notebook, path)
     notebook.metadata = nbformat.from_dict(
         {
             "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
@@ -36,8 +40,10 @@ def normalised(notebook):
         kept = {"tags": tags} if tags else {}
         if FOLDED in (tags or []):  # for the site the tag says it, for JupyterLab this
             kept["jupyter"] = {"outputs_hidden": True}
+        if is_guard(cell):
+            kept["jupyter"] = {"source_hidden": True}
         if lab and cell.cell_type == "code" and not mark_of(cell):
-            given += 1
+            given += not is_guard(cell)  # it comes first, as 0
             kept |= {"nbgrader": restored(f"given-{lab}-{given}")}
         kept |= grading(cell)
         cell.metadata = nbformat.from_dict(kept)
@@ -95,4 +101,4 @@ def text(notebook):
 
 if __name__ == "__main__":
     for name in sys.argv[1:]:
-        Path(name).write_text(text(normalised(read(name))), encoding="utf-8", newline="\n")
+        Path(name).write_text(text(normalised(read(name), name)), encoding="utf-8", newline="\n")

@@ -769,3 +769,17 @@ def test_the_lessons_and_other_files_are_never_overwritten(
     )
     assert told in capsys.readouterr().err
     assert before == {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+
+
+def test_jupyterlab_gets_the_courses_settings_and_keeps_its_tabs_apart(
+    course, monkeypatch, lessons
+):
+    environments = []
+    monkeypatch.setattr(course, "call", lambda command, env: environments.append(env) or 0)
+    monkeypatch.setenv("JUPYTER_CONFIG_PATH", "/of/the/user")
+    monkeypatch.delenv("JUPYTERLAB_WORKSPACES_DIR", raising=False)
+    assert course.main(["lab", "--here", "--notebooks", str(lessons)]) == 0
+    (env,) = environments
+    folders = env["JUPYTER_CONFIG_PATH"].split(os.pathsep)
+    assert folders == [str(ROOT / ".jupyter"), "/of/the/user"]
+    assert env["JUPYTERLAB_WORKSPACES_DIR"] == str(ROOT / "build" / "jupyterlab")

@@ -45,7 +45,7 @@ def test_every_lesson_but_the_first_has_its_lab_and_there_is_a_zoo():
 
 def test_a_lab_is_executed_and_in_its_stored_form(key):
     path = labs()[key]
-    assert path.read_text("utf-8") == text(normalised(read(path))), (
+    assert path.read_text("utf-8") == text(normalised(read(path), path)), (
         f"run: python tests/notebook_form.py {path}"
     )
     cells = [cell for cell in read(path).cells if cell.cell_type == "code"]
