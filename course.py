@@ -232,7 +232,7 @@ def set_up(build: str | None) -> None:
     held = VENV / "constraints.txt"
     held.write_text(re.sub(r"^torch==\S+", f"torch=={version}", constraints, flags=re.M), "utf-8")
     print("  installing the course and its other packages")
-    pip("install", "-e", ".[test]", "-c", held)
+    pip("install", "-e", ".[test,docs]", "-c", held)
 
     draft = STAMP.with_suffix(".draft")
     stamp = {"inputs": fingerprint(), "asked": build, "build": found, "base": base}
@@ -722,7 +722,7 @@ def main(argv: list[str]) -> int:
         missing = [name for name in modules if importlib.util.find_spec(name) is None]
         if missing:
             told = f"{sys.executable} lacks {', '.join(missing)}: give it the course's packages"
-            command = 'pip install -e ".[test]" -c constraints.txt'
+            command = 'pip install -e ".[test,docs]" -c constraints.txt'
             raise Stop(f"{told} ({command}) or leave out --here.")
         return action(args)
     except Stop as stop:

@@ -313,7 +313,7 @@ def test_a_finished_set_up_is_left_alone(house):
 def test_torch_comes_first_and_holds_the_rest(house):
     house.enter_environment(None, [])
     torch, rest = house.calls[-2:]
-    assert torch[1].startswith("torch==") and ".[test]" in rest
+    assert torch[1].startswith("torch==") and ".[test,docs]" in rest
     assert "torch==2.13.0+cpu\n" in Path(rest[-1]).read_text("utf-8")
 
 

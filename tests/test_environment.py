@@ -22,7 +22,7 @@ EXTRAS = {
     name: [Requirement(text) for text in texts]
     for name, texts in PYPROJECT["project"]["optional-dependencies"].items()
 }
-DIRECT = CORE + EXTRAS["test"]
+DIRECT = CORE + EXTRAS["test"] + EXTRAS["docs"]
 
 
 def pins():
@@ -161,6 +161,12 @@ def test_workflow_covers_the_systems_and_the_lowest_python():
         ("<Figure at 0x7f01aa22bb10>", "<Figure at 0x7fe9aa22bb10>", True),
         ("1,024 tokens/s", "998.5 tokens/s", True),
         (" 40%|####      | 4/10", " 50%|#####     | 5/10", True),
+        (
+            'src="data:image/png;base64,iV/5s=" alt="a"',
+            'src="data:image/png;base64,iV" alt="a"',
+            True,
+        ),
+        ('src="data:image/png;base64,iV" alt="a"', 'src="data:image/png;base64,iV" alt="b"', False),
         ("loss 6.91", "loss 6.92", False),
         ("15% of 100 steps", "15% of 101 steps", False),
     ],
