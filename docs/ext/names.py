@@ -1,0 +1,40 @@
+"""`name` in a docstring: a link where it names something public of the package, else code."""
+
+from docutils import nodes
+from sphinx.addnodes import pending_xref
+from sphinx.util.nodes import make_refnode
+
+KINDS = {"function", "class", "method", "exception", "module"}
+
+
+def name_role(role, rawtext, text, lineno, inliner, options=None, content=None):
+    text = nodes.unescape(text)
+    here = inliner.document.settings.env.ref_context.get("py:module")
+    code = nodes.literal("", text)
+    return [pending_xref("", code, reftype="name", reftarget=text, module=here)], []
+
+
+def resolve(app, env, node, content):
+    """What a name means: in its own module first, then the only one of that name, else nothing."""
+    if node.get("reftype") != "name":
+        return None
+    target = node["reftarget"].removesuffix("()").removesuffix(".py")
+    objects = {n: o for n, o in env.domains["py"].objects.items() if o.objtype in KINDS}
+    inside = f"{node['module']}.{target}"
+    ends = [full for full in objects if full.endswith(f".{target}") and is_outer(full, objects)]
+    found = [full for full in (target, inside) if full in objects] or ends
+    if len(found) != 1:
+        return content
+    entry, docname = objects[found[0]], node["refdoc"]
+    return make_refnode(app.builder, docname, entry.docname, entry.node_id, content, found[0])
+
+
+def is_outer(full, objects):
+    """Whether a name stands in a module, and not in a class: methods are named with their class."""
+    return full.count(".") == 2 or objects[full].objtype == "module"
+
+
+def setup(app):
+    app.add_role("name", name_role)
+    app.connect("missing-reference", resolve)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
