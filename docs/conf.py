@@ -12,7 +12,7 @@ language = "en"
 
 extensions = [
     *("myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.githubpages"),
-    *("ext.first_use", "ext.folded", "ext.lesson_map", "ext.mathml", "ext.names"),
+    *("ext.first_use", "ext.heard", "ext.lesson_map", "ext.mathml", "ext.names"),
     "ext.stored_figure",
 ]
 templates_path = ["templates"]
@@ -37,6 +37,7 @@ html_theme = "furo"
 html_title = project
 html_static_path = ["static"]
 html_css_files, html_js_files = ["site.css"], ["site.js"]
+html_favicon = "static/mark.svg"
 html_copy_source = html_show_sourcelink = False
 pygments_style, pygments_dark_style = "a11y-high-contrast-light", "a11y-high-contrast-dark"
 html_sidebars = {

@@ -43,9 +43,10 @@ def title(notebook: Path) -> str:
 
 def built_in(module: Path) -> str:
     """The number of the lesson that builds a module, as its docstring says; "" for none."""
-    told = ast.get_docstring(ast.parse(module.read_text("utf-8"))).split("\n\n")
-    found = [match[1] or match[2] for match in LESSON.finditer(" ".join(told))]
-    exact = [match[1] for match in LESSON.finditer(" ".join(told)) if match[1]]
+    told = ast.get_docstring(ast.parse(module.read_text("utf-8")))
+    told = " ".join(told.split())
+    found = [match[1] or match[2] for match in LESSON.finditer(told)]
+    exact = [match[1] for match in LESSON.finditer(told) if match[1]]
     return (exact or found or [""])[0]
 
 

@@ -1,6 +1,7 @@
 """One step over all weights, also where the gradient of a large table holds a few rows only.
 
-AdamW takes what has a dense gradient (lesson 08), SparseAdam what has a sparse one (lesson 11).
+AdamW takes what has a dense gradient (lesson 08), SparseAdam what has a sparse one. Built in
+lesson 11.
 """
 
 import torch
