@@ -15,23 +15,26 @@ def name_role(role, rawtext, text, lineno, inliner, options=None, content=None):
 
 
 def resolve(app, env, node, content):
-    """What a name means: in its own module first, then the only one of that name, else nothing."""
+    """What a name means: in its own module first, then the only one of that name, else nothing.
+
+    A module is meant by `words.py` or `mlm_lib.words` alone: many an argument is named like one.
+    """
     if node.get("reftype") != "name":
         return None
-    target = node["reftarget"].removesuffix("()").removesuffix(".py")
+    target = node["reftarget"].removesuffix("()")
+    if target.endswith(".py"):
+        target = f"mlm_lib.{target.removesuffix('.py')}"
     objects = {n: o for n, o in env.domains["py"].objects.items() if o.objtype in KINDS}
     inside = f"{node['module']}.{target}"
-    ends = [full for full in objects if full.endswith(f".{target}") and is_outer(full, objects)]
+    # Outside its module a method is named with its class: mlm_lib.masking.mask_tokens has two dots.
+    ends = [
+        f for f in objects if f.endswith(f".{target}") and f.count(".") == 2 + target.count(".")
+    ]
     found = [full for full in (target, inside) if full in objects] or ends
     if len(found) != 1:
         return content
     entry, docname = objects[found[0]], node["refdoc"]
     return make_refnode(app.builder, docname, entry.docname, entry.node_id, content, found[0])
-
-
-def is_outer(full, objects):
-    """Whether a name stands in a module, and not in a class: methods are named with their class."""
-    return full.count(".") == 2 or objects[full].objtype == "module"
 
 
 def setup(app):
