@@ -5,7 +5,9 @@ nothing else.
 all of them to it.
 """
 
+import re
 import sys
+from html import unescape
 from pathlib import Path
 
 import nbformat
@@ -14,6 +16,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from notebook_doors import is_guard, set_doors
 
 from classroom.lab import MARK, POINTS
+from mlm_lib.plots import bundle
 
 FOLDED = "hide-output"  # the tag of a cell that answers a prediction: its output opens on a click
 
@@ -51,8 +54,17 @@ def normalised(notebook, path=None):
             if cell.execution_count is not None:
                 count += 1
                 cell.execution_count = count
-            cell.outputs = _joined(cell.outputs)
+            cell.outputs = [_described(output) for output in _joined(cell.outputs)]
     return notebook
+
+
+def alternative_texts(cell):
+    """The alternative text of each picture among a cell's outputs; "" for one without any."""
+    data = [output.get("data", {}) for output in cell.get("outputs", [])]
+    images = re.findall(r"<img\b[^>]*>", " ".join(one.get("text/html", "") for one in data))
+    found = [re.search(r'\balt="([^"]*)"', image) for image in images]
+    bare = sum("image/png" in one and "text/html" not in one for one in data)
+    return [unescape(alt[1]) if alt else "" for alt in found] + [""] * bare
 
 
 def mark_of(cell):
@@ -89,6 +101,15 @@ def _joined(outputs):
         else:
             out.append(output)
     return out
+
+
+def _described(output):
+    """A picture that was stored with its text beside it, as one that carries it."""
+    data = output.get("data", {})
+    alt = output.get("metadata", {}).get("image/png", {}).get("alt")
+    if alt and "text/html" not in data:
+        output.data, output.metadata = nbformat.from_dict(bundle(data["image/png"], alt)), {}
+    return output
 
 
 def read(path):

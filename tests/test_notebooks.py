@@ -8,7 +8,7 @@ from pathlib import Path
 import nbformat
 import pytest
 from notebook_doors import LINK, is_guard
-from notebook_form import FOLDED, normalised, read, text
+from notebook_form import FOLDED, alternative_texts, normalised, read, text
 
 ROOT = Path(__file__).parent.parent
 LESSONS = sorted((ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb"))
@@ -145,16 +145,10 @@ def test_it_shows_equality_and_a_check_that_fails(lesson):
 
 
 def test_every_figure_has_alternative_text_and_a_takeaway(lesson):
-    figures = [
-        i
-        for i, cell in enumerate(lesson.cells)
-        if any("image/png" in o.get("data", {}) for o in cell.get("outputs", []))
-    ]
+    figures = [i for i, cell in enumerate(lesson.cells) if alternative_texts(cell)]
     assert figures
     for i in figures:
-        for output in lesson.cells[i].outputs:
-            if "image/png" in output.get("data", {}):
-                assert len(output.metadata["image/png"]["alt"]) > 30
+        assert min(map(len, alternative_texts(lesson.cells[i]))) > 30
         assert lesson.cells[i + 1].cell_type == "markdown" and lesson.cells[
             i + 1
         ].source.startswith("**")
