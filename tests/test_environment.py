@@ -22,7 +22,7 @@ EXTRAS = {
     name: [Requirement(text) for text in texts]
     for name, texts in PYPROJECT["project"]["optional-dependencies"].items()
 }
-DIRECT = CORE + EXTRAS["test"]
+DIRECT = CORE + EXTRAS["test"] + EXTRAS["docs"]
 
 
 def pins():
@@ -96,7 +96,13 @@ def test_the_formatter_looks_at_everything_but_what_its_own_list_leaves_out():
 
 def python_sources():
     # What stands in tests/ under other names is run by hand or by tests, and states its needs.
-    for pattern in ("mlm_lib/*.py", "classroom/*.py", "tests/test_*.py", "benchmarks/*.py"):
+    for pattern in (
+        "mlm_lib/*.py",
+        "classroom/*.py",
+        "tests/test_*.py",
+        "benchmarks/*.py",
+        "docs/fill_the_blank/*.py",
+    ):
         for path in sorted(ROOT.glob(pattern)):
             yield path.relative_to(ROOT), path.read_text("utf-8")
     for path in sorted((ROOT / "notebooks").glob("*.ipynb")):
@@ -114,6 +120,7 @@ def test_everything_imported_is_declared():
         "benchmarks",
         "scripts",
         *(p.stem for p in (ROOT / "tests").glob("*.py")),
+        *(p.stem for p in (ROOT / "docs/fill_the_blank").glob("*.py")),
     }
     distributions = packages_distributions()
     for path, source in python_sources():
