@@ -11,7 +11,7 @@ from mlm_lib import DATA
 from mlm_lib.grammar import Grammar
 from mlm_lib.pretrained import load_checkpoint
 from mlm_lib.wordpiece import WordPieceTokenizer
-from mlm_lib.writing import write
+from mlm_lib.writing import drawn, write
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 PATH = "some/course/fill-the-blank"
@@ -40,7 +40,8 @@ def root(writer, tmp_path_factory):
         pytest.skip("npm is not installed, which fetches onnxruntime-web")
     folder = tmp_path_factory.mktemp("site")
     module("build").build(folder / PATH, writer)
-    (folder / PATH).parent.joinpath("index.html").write_text("<title>The course</title>", "utf-8")
+    home = '<title>The course</title><link rel="icon" href="data:,">'
+    (folder / PATH).parent.joinpath("index.html").write_text(home, "utf-8")
     return folder
 
 
@@ -65,6 +66,7 @@ def bert():
 def open_page(browser, site):
     """A function that opens the page; at the end nothing may have gone wrong in it."""
     url, missing = site
+    host = url.removesuffix(f"{PATH}/")
     contexts, trouble = [], []
 
     def opened(wait="#answer:not([hidden])", **options):
@@ -79,7 +81,7 @@ def open_page(browser, site):
         return page
 
     def _outside(request):
-        return not request.url.startswith((url, "data:", "blob:"))
+        return not request.url.startswith((host, "data:", "blob:"))
 
     yield opened
     for context in contexts:
@@ -368,6 +370,41 @@ def test_greedy_writing_is_that_of_the_course(page, writer):
     assert tokens == tokenizer.convert_ids_to_tokens(expected)
     came = [sum(row[place] == tokenizer.mask_token_id for row in steps) + 1 for place in range(20)]
     assert order == came
+
+
+def mulberry32(seed):
+    """The page's random numbers."""
+    while True:
+        seed = (seed + 0x6D2B79F5) % 2**32
+        mixed = (seed ^ seed >> 15) * (seed | 1) % 2**32
+        mixed ^= (mixed + (mixed ^ mixed >> 7) * (mixed | 61)) % 2**32
+        yield (mixed ^ mixed >> 14) % 2**32 / 2**32
+
+
+def drawn_text(writer, length, rule, temperature, seed):
+    """A text drawn with the page's random numbers, by torch."""
+    model, tokenizer = load_checkpoint(str(writer))
+    mask, numbers = tokenizer.mask_token_id, mulberry32(seed)
+    row = [tokenizer.cls_token_id, *[mask] * length, tokenizer.sep_token_id]
+    while mask in row:
+        blanks = [place for place, index in enumerate(row) if index == mask]
+        if rule == "random":
+            blanks = [blanks[int(next(numbers) * len(blanks))]]
+        with torch.no_grad():
+            logits = model(torch.tensor([row]))["logits"][0, blanks].double()
+        logits[:, tokenizer.all_special_ids] = -torch.inf
+        best = (1e6 * logits.softmax(-1).amax(-1)).round().argmax()
+        chances = (logits[best] / temperature).softmax(-1)[None]
+        row[blanks[best]] = drawn(chances, torch.tensor([next(numbers)]).double()).item()
+    return tokenizer.convert_ids_to_tokens(row[1:-1])
+
+
+@pytest.mark.parametrize("rule, temperature", [("confident", 1), ("random", 1.5)])
+def test_drawn_words_are_those_that_torch_draws_with_the_same_numbers(
+    page, writer, rule, temperature
+):
+    tokens, _ = written(page, length=18, rule=rule, temperature=temperature, seed=7)
+    assert tokens == drawn_text(writer, 18, rule, temperature, 7)
 
 
 @pytest.mark.parametrize("rule", ["confident", "random"])

@@ -75,7 +75,7 @@ def tiny():
     """A model whose weights are float16 numbers, computed with in float32."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        sizes = EncoderConfig(300, 32, 2, 4, 64, max_length=24, initializer_range=0.2)
+        sizes = EncoderConfig(3000, 32, 2, 4, 64, max_length=24, initializer_range=0.2)
         return MaskedLanguageModel.from_config(sizes).half().float().eval()
 
 

@@ -6,13 +6,11 @@ that runs the model in a browser; what npm fetched is kept in node_modules besid
 
 import argparse
 import json
-import logging
 import random
 import shutil
 import subprocess
 import sys
 import tomllib
-import warnings
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -99,11 +97,8 @@ def publish(model, tokenizer, name, texts, stage):
     """
     from export import export, largest_difference
 
-    logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # it tells of its own optional parts
     file, config = stage / f"{name}.onnx", model.embedder.config
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the exporter's, about itself
-        size = export(model, file)
+    size = export(model, file)
     rows = masked_rows(tokenizer, texts, config.max_length)
     chance, weight, count = largest_difference(model, file, rows, tokenizer.mask_token_id)
     print(

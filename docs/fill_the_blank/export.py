@@ -3,7 +3,9 @@
 The weights are stored in half precision wherever that loses nothing, and computed with in single.
 """
 
+import logging
 import tempfile
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -69,7 +71,9 @@ def export(model, path):
     blanks = torch.export.Dim("blanks", max=longest)
     example = torch.arange(20).view(2, 10) % 7, torch.tensor([[1, 2, 3], [4, 5, 6]])
     # With gradients on, lest the encoder write into a tensor that it was given.
-    with torch.enable_grad(), tempfile.TemporaryDirectory() as folder:
+    logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # it tells of its own optional parts
+    with torch.enable_grad(), warnings.catch_warnings(), tempfile.TemporaryDirectory() as folder:
+        warnings.simplefilter("ignore")  # about the exporter itself
         traced = torch.onnx.export(
             AtBlanks(model).eval(),
             example,

@@ -4,8 +4,9 @@ import { largest } from "./model.js";
 
 const SHOWN = 8;
 
+/** Three decimals; what is too small for them with its power of ten. */
 export const percent = (share) =>
-  share >= 0.9995 || share < 0.0005 ? share.toPrecision(2) : share.toFixed(3);
+  share > 0 && share < 0.0005 ? share.toExponential(1) : share.toFixed(3);
 
 const element = (name, className, text = "") => {
   const made = document.createElement(name);
