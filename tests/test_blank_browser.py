@@ -46,6 +46,13 @@ def root(writer, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
+def lengths(root):
+    """Which lengths the page offers."""
+    settings = json.loads((root / PATH / "settings.json").read_text("utf-8"))
+    return settings["writer"]["lengths"]
+
+
+@pytest.fixture(scope="module")
 def site(root):
     with served(root) as (url, missing):
         yield f"{url}/{PATH}/", missing
@@ -360,15 +367,16 @@ def written(page, **fields):
     ]
 
 
-def test_greedy_writing_is_that_of_the_course(page, writer):
+def test_greedy_writing_is_that_of_the_course(page, writer, lengths):
     model, tokenizer = load_checkpoint(str(writer))
-    steps = []
+    steps, length = [], lengths["typical"]
     (expected,) = write(
-        model, tokenizer, [20], rule="greedy", watch=lambda step, rows: steps.append(rows[0])
+        model, tokenizer, [length], rule="greedy", watch=lambda step, rows: steps.append(rows[0])
     )
-    tokens, order = written(page, length=20, rule="greedy")
+    tokens, order = written(page, length=length, rule="greedy")
     assert tokens == tokenizer.convert_ids_to_tokens(expected)
-    came = [sum(row[place] == tokenizer.mask_token_id for row in steps) + 1 for place in range(20)]
+    blank = tokenizer.mask_token_id
+    came = [sum(row[place] == blank for row in steps) + 1 for place in range(length)]
     assert order == came
 
 
@@ -401,24 +409,27 @@ def drawn_text(writer, length, rule, temperature, seed):
 
 @pytest.mark.parametrize("rule, temperature", [("confident", 1), ("random", 1.5)])
 def test_drawn_words_are_those_that_torch_draws_with_the_same_numbers(
-    page, writer, rule, temperature
+    page, writer, lengths, rule, temperature
 ):
-    tokens, _ = written(page, length=18, rule=rule, temperature=temperature, seed=7)
-    assert tokens == drawn_text(writer, 18, rule, temperature, 7)
+    length = lengths["least"]
+    tokens, _ = written(page, length=length, rule=rule, temperature=temperature, seed=7)
+    assert tokens == drawn_text(writer, length, rule, temperature, 7)
 
 
 @pytest.mark.parametrize("rule", ["confident", "random"])
-def test_drawn_writing_repeats_with_its_seed_and_writes_no_special_token(page, rule):
-    first = written(page, length=18, rule=rule, seed=3)
-    again = written(page, length=18, rule=rule, seed=3)
-    other = written(page, length=18, rule=rule, seed=4)
+def test_drawn_writing_repeats_with_its_seed_and_writes_no_special_token(page, lengths, rule):
+    length = lengths["least"]
+    first = written(page, length=length, rule=rule, seed=3)
+    again = written(page, length=length, rule=rule, seed=3)
+    other = written(page, length=length, rule=rule, seed=4)
     assert first == again != other
-    assert sorted(first[1]) == list(range(1, 19))
+    assert sorted(first[1]) == list(range(1, length + 1))
     assert not any(token.startswith("[") for token in first[0] + other[0])
 
 
-def test_writing_goes_word_by_word_and_stops(page):
-    page.fill("#length", "30")
+def test_writing_goes_word_by_word_and_stops(page, lengths):
+    most = lengths["most"]
+    page.fill("#length", str(most))
     page.dispatch_event("#length", "change")
     page.click("#step")
     page.wait_for_selector("#paper .filled")
@@ -431,11 +442,12 @@ def test_writing_goes_word_by_word_and_stops(page):
     page.wait_for_timeout(300)
     stopped = page.locator("#paper .filled").count()
     page.wait_for_timeout(500)
-    assert 3 < page.locator("#paper .filled").count() == stopped < 30
+    assert 3 < page.locator("#paper .filled").count() == stopped < most
 
 
-def test_a_length_that_no_document_has_is_refused(page):
-    page.fill("#length", "500")
+def test_a_length_that_no_document_has_is_refused(page, lengths):
+    assert page.input_value("#length") == str(lengths["typical"])
+    page.fill("#length", str(lengths["most"] + 1))
     page.dispatch_event("#length", "change")
     assert page.inner_text("#written").startswith("How many words:")
     page.click("#write")

@@ -18,6 +18,7 @@ from mlm_lib import DATA
 from mlm_lib.encoder import EncoderConfig
 from mlm_lib.grammar import Grammar
 from mlm_lib.masked_lm import MaskedLanguageModel
+from mlm_lib.modern import ModernConfig
 from mlm_lib.wordpiece import WordPieceTokenizer
 
 # ------------------------------------------------------------------------------------ tokenizer
@@ -70,13 +71,20 @@ def test_a_text_taken_apart_for_moving_keeps_its_tokens(said_by_node):
 # ------------------------------------------------------------------------------------ export
 
 
-@pytest.fixture(scope="module")
-def tiny():
+SIZES = {
+    "BERT": EncoderConfig(3000, 32, 2, 4, 64, max_length=24, initializer_range=0.2),
+    "ModernBERT": ModernConfig(  # the second layer sees three tokens
+        3000, 32, 2, 4, 48, window=2, global_every=2, max_length=24, initializer_range=0.2
+    ),
+}
+
+
+@pytest.fixture(scope="module", params=SIZES)
+def tiny(request):
     """A model whose weights are float16 numbers, computed with in float32."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        sizes = EncoderConfig(3000, 32, 2, 4, 64, max_length=24, initializer_range=0.2)
-        return MaskedLanguageModel.from_config(sizes).half().float().eval()
+        return MaskedLanguageModel.from_config(SIZES[request.param]).half().float().eval()
 
 
 @pytest.fixture(scope="module")
@@ -124,12 +132,32 @@ def test_the_file_is_half_as_large_and_tells_nothing_of_the_machine(tiny, export
 
 
 @pytest.mark.slow
-def test_weights_that_half_precision_would_change_are_refused(tiny, tmp_path):
+def test_weights_that_half_precision_would_change_are_refused(tmp_path):
     pytest.importorskip("onnxscript", reason="the docs extra is not installed")
-    other = MaskedLanguageModel.from_config(tiny.embedder.config)
+    other = MaskedLanguageModel.from_config(SIZES["BERT"])
     with pytest.raises(ValueError, match="needs a checkpoint saved with dtype float16"):
         module("export").export(other, tmp_path / "other.onnx")
     assert not (tmp_path / "other.onnx").exists()
+
+
+@pytest.mark.parametrize("longest, found", [(94, (2, 7, 9)), (6, (2, 6, 6)), (5, (2, 2, 2))])
+def test_lengths_are_those_of_the_documents_that_are_short_enough(tmp_path, longest, found):
+    """Of ten documents one has 2 words, three have 6, five have 7, and one has 9."""
+    path = tmp_path / "zoo.toml"
+    path.write_text(
+        "[zoo.steps.only]\nsentences = ["
+        '{ say = "lions .", weight = 1 }, { say = "a lion eats the meat .", weight = 3 }, '
+        '{ say = "a lion and a bear eat .", weight = 5 }, '
+        '{ say = "a lion and a bear eat the meat .", weight = 1 }]\n',
+        "utf-8",
+    )
+    lengths = module("build").lengths_of(Grammar.load(path), longest)
+    assert tuple(lengths[name] for name in ("least", "typical", "most")) == found
+
+
+def test_lengths_that_no_document_has_are_refused(zoo):
+    with pytest.raises(ValueError, match="longest=3, but the grammar has no document"):
+        module("build").lengths_of(zoo, 3)
 
 
 # ------------------------------------------------------------------------------------ examples

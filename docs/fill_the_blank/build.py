@@ -6,11 +6,14 @@ that runs the model in a browser; what npm fetched is kept in node_modules besid
 
 import argparse
 import json
+import math
 import random
 import shutil
 import subprocess
 import sys
 import tomllib
+from bisect import bisect_left
+from itertools import accumulate
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -122,14 +125,31 @@ def publish_writer(folder, stage):
     from mlm_lib.grammar import Grammar
     from mlm_lib.pretrained import load_checkpoint
 
-    recipe = tomllib.loads((WRITER / "recipe.toml").read_text("utf-8"))
-    documents = Grammar.load(worlds=recipe["data"][0]["worlds"]).sample(500, seed=1)
-    lengths = sorted(map(len, documents))
     model, tokenizer = load_checkpoint(str(folder))
-    texts = [" ".join(words) for words in documents[:TRIAL]]
+    data = tomllib.loads((WRITER / "recipe.toml").read_text("utf-8"))["data"][0]
+    grammar, longest = Grammar.load(worlds=data["worlds"]), model.embedder.config.max_length - 2
+    lengths = lengths_of(grammar, min(longest, data.get("longest", longest)))
+    texts = [" ".join(words) for words in grammar.sample(TRIAL, seed=1)]
     settings = publish(model, tokenizer, "course-writer", texts, stage)
-    middle = lengths[len(lengths) // 2]
-    return settings | {"lengths": {"least": lengths[0], "typical": middle, "most": lengths[-1]}}
+    return settings | {"lengths": lengths}
+
+
+def lengths_of(grammar, longest):
+    """How long a grammar's documents are, of those of at most so many words.
+
+    Returns:
+        {"least", "typical", "most"}: one in two hundred is shorter than the first or longer than
+        the last, at most; the second is the median.
+
+    Raises:
+        ValueError: no document is as short as that.
+    """
+    sizes = range(1, longest + 1)
+    sums = list(accumulate(math.exp(grammar.log_prob_of_length(size)) for size in sizes))
+    if not sums[-1]:
+        raise ValueError(f"longest={longest}, but the grammar has no document of so few words")
+    shares = {"least": 0.005, "typical": 0.5, "most": 0.995}
+    return {name: 1 + bisect_left(sums, share * sums[-1]) for name, share in shares.items()}
 
 
 def texts_of_all_kinds():

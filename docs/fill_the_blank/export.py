@@ -17,6 +17,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 from mlm_lib.files import write
 from mlm_lib.heads import gather
+from mlm_lib.modern import ModernEncoder
+from mlm_lib.unpadded import Padded
 
 OPSET = 18
 TOLERANCE = 2e-5  # of a probability or an attention weight, between torch and the file
@@ -27,13 +29,14 @@ class AtBlanks(nn.Module):
     """What the page asks of a model, without the guards, which look at values and cannot be traced.
 
     Args:
-        model: a `MaskedLanguageModel` with a `BertEncoder`, on the CPU, in float32.
+        model: a `MaskedLanguageModel` with a `BertEncoder` or a `ModernEncoder`, on the CPU, in
+            float32.
     """
 
     def __init__(self, model):
         super().__init__()
-        self.embeddings, self.blocks = model.embedder.embeddings, model.embedder.blocks
-        self.head = model.head
+        self.encoder, self.head = model.embedder, model.head
+        self.read = _read_modern if isinstance(self.encoder, ModernEncoder) else _read_bert
 
     def forward(self, input_ids, positions):
         """Rows of one length, without padding.
@@ -45,14 +48,25 @@ class AtBlanks(nn.Module):
         Returns:
             logits (B, M, V), and attentions (L, B, A, T, T), [layer, row, head, query, key].
         """
-        hidden = self.embeddings(input_ids)  # (B, T, H)
-        attentions = []
-        for block in self.blocks:
-            hidden, weights = block(hidden, need_weights=True)
-            attentions.append(weights)  # (B, A, T, T)
+        hidden, attentions = self.read(self.encoder, input_ids)  # (B, T, H), L times (B, A, T, T)
         rows = torch.arange(input_ids.shape[0])[:, None] * input_ids.shape[1]  # (B, 1)
         hidden = gather(hidden, positions + rows)  # (B, M, H)
         return self.head(hidden), torch.stack(attentions)
+
+
+def _read_bert(encoder, input_ids):
+    hidden, attentions = encoder.embeddings(input_ids), []
+    for block in encoder.blocks:
+        hidden, weights = block(hidden, need_weights=True)
+        attentions.append(weights)
+    return hidden, attentions
+
+
+def _read_modern(encoder, input_ids):
+    layout = Padded(None, input_ids.shape, input_ids.device)
+    hidden = encoder.embeddings(input_ids)
+    hidden, attentions = encoder.blocks.run(hidden, layout, need_weights=True)
+    return encoder.norm(hidden), attentions
 
 
 def export(model, path):
