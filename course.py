@@ -685,7 +685,7 @@ def serve(folder: Path, port: int) -> None:
 
 # ---- the command ---------------------------------------------------------------------------------
 
-SITE_MODULES = ["sphinx", "myst_nb", "furo"]
+SITE_MODULES = ["sphinx", "myst_nb", "furo", "onnxscript", "onnxruntime"]
 TEST_MODULES = ["ruff", "pytest", "xdist", "nbval", "ipykernel", *SITE_MODULES]
 COMMANDS = {  # name: (function, modules it needs, its line in --help)
     "run": (run, ["papermill", "ipykernel", "tqdm", "torch"], "execute the lessons in order"),

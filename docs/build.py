@@ -17,6 +17,12 @@ BLANK = ROOT / "docs" / "fill_the_blank" / "build.py"
 MARK = "searchindex.js"  # every site of ours holds it
 
 
+def fills_blanks() -> bool:
+    """Whether the page that fills blanks can be built. What runs its model is fetched by npm."""
+    fetched = (BLANK.parent / "node_modules").is_dir()
+    return BLANK.is_file() and (fetched or shutil.which("npm") is not None)
+
+
 def build(out: Path) -> int:
     """Exit status: 0 when the whole site stands in `out`."""
     from sphinx.cmd.build import main as sphinx
@@ -27,18 +33,17 @@ def build(out: Path) -> int:
     if out.exists() and not (out / MARK).is_file() and any(out.iterdir()):
         print(f"{out} holds something else than a site; choose another folder.", file=sys.stderr)
         return 2
+    blank = fills_blanks()
+    if not blank:
+        print("npm is not here (Debian: npm), so the site has no page that fills blanks.")
     out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=out.parent, prefix="site-") as folder:
         source, made = Path(folder, "source"), Path(folder, "site")
         gather(source)
         options = ["-b", "html", "-n", "-W", "--keep-going", "-q", "-c", str(ROOT / "docs")]
-        options += [
-            "-d",
-            str(Path(folder, "doctrees")),
-            *(["-t", "blank"] if BLANK.exists() else []),
-        ]
+        options += ["-d", str(Path(folder, "doctrees")), *(["-t", "blank"] if blank else [])]
         status = sphinx([*options, str(source), str(made)])
-        if status == 0 and BLANK.exists():
+        if status == 0 and blank:
             command = [sys.executable, BLANK, "--out", made / "fill-the-blank"]
             status = subprocess.run(command).returncode
         if status == 0:

@@ -1,28 +1,15 @@
-"""What the tests of docs/fill_the_blank share: its modules, odd strings, a browser, a server."""
+"""What the tests of docs/fill_the_blank share: its modules, odd strings, a server."""
 
 import contextlib
 import functools
 import http.server
 import importlib.util
 import random
-import shutil
 import sys
 import threading
 from pathlib import Path
 
-import pytest
-import torch
-
-from mlm_lib.encoder import EncoderConfig
-from mlm_lib.grammar import Grammar
-from mlm_lib.masked_lm import MaskedLanguageModel
-from mlm_lib.pretrained import save_pretrained
-from mlm_lib.wordpiece import SPECIAL_TOKENS, WordPieceTokenizer
-
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "fill_the_blank"
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-QUIET = "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run"
-QUIET += " --disable-background-networking --disable-component-update --disable-sync"
 
 
 def module(name):
@@ -71,23 +58,7 @@ def odd_strings(count=1000, seed=0):
     return texts
 
 
-# ------------------------------------------------------------------------------------ models
-
-
-def stand_in_writer(folder):
-    """A checkpoint with the writer's vocabulary and random weights, large ones, so that it is sure
-    of something."""
-    tokens = [*SPECIAL_TOKENS, *Grammar.load(worlds=["films"]).vocabulary]
-    tokenizer = WordPieceTokenizer({token: index for index, token in enumerate(tokens)})
-    sizes = EncoderConfig(len(tokens), 32, 2, 2, 64, max_length=96, initializer_range=0.3)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        model = MaskedLanguageModel.from_config(sizes).half().eval()
-    save_pretrained(model, tokenizer.to_hf(), folder)
-    return folder
-
-
-# ------------------------------------------------------------------------------------ browser
+# ------------------------------------------------------------------------------------ server
 
 
 @contextlib.contextmanager
@@ -110,17 +81,3 @@ def served(folder):
             yield f"http://127.0.0.1:{server.server_port}", missing
         finally:
             server.shutdown()
-
-
-@contextlib.contextmanager
-def chromium():
-    """The system's Chromium; the test is skipped where there is none."""
-    api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    if CHROMIUM is None:
-        pytest.skip("no Chromium is installed (Debian and Ubuntu: apt install chromium)")
-    with api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=QUIET.split())
-        try:
-            yield browser
-        finally:
-            browser.close()

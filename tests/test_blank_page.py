@@ -9,7 +9,6 @@ import shutil
 import subprocess
 from pathlib import Path
 
-import blank_toys
 import pytest
 import torch
 from blank_toys import FOLDER, module, odd_strings
@@ -243,10 +242,3 @@ def test_every_file_of_the_page_is_small_and_says_what_it_holds():
         lines = file.read_text("utf-8").splitlines()
         assert len(lines) <= 220 and max(map(len, lines)) <= 100, file.name
         assert lines[0].startswith("// "), file.name
-
-
-def test_the_stand_in_writer_opens_as_a_checkpoint(tmp_path):
-    from mlm_lib.pretrained import load_checkpoint
-
-    model, tokenizer = load_checkpoint(str(blank_toys.stand_in_writer(tmp_path / "writer")))
-    assert tokenizer.mask_token_id == 4 and model.embedder.config.max_length == 96

@@ -8,6 +8,9 @@ const SHOWN = 8;
 export const percent = (share) =>
   share > 0 && share < 0.0005 ? share.toExponential(1) : share.toFixed(3);
 
+/** What is left beside exact numbers of six digits; below that it is their rounding. */
+const unseen = (share) => (share < 1e-5 ? 0 : share);
+
 const element = (name, className, text = "") => {
   const made = document.createElement(name);
   made.className = className;
@@ -57,7 +60,7 @@ export function drawBars(table, { chances, tokens, before, exact }) {
     word: "all others",
     share: rest("share"),
     was: before ? rest("was") : null,
-    truth: exact ? rest("truth") : null,
+    truth: exact ? unseen(rest("truth")) : null,
     others: true,
   });
   const heads = ["word", "", "model", ...(exact ? ["exact"] : []), ...(before ? ["before"] : [])];
