@@ -6,6 +6,7 @@
     python3 course.py test [--quick]
     python3 course.py lab  [-- OPTIONS OF JUPYTERLAB]
     python3 course.py labs start [02 ...] | check FILE | grade FOLDER --out marks.csv
+    python3 course.py site [--serve] [--port 8000]
 
 Every command first sees to `.venv` (made when absent, renewed when pyproject.toml or
 constraints.txt has changed) and goes on inside it. `--here` uses the interpreter at hand instead:
@@ -232,7 +233,7 @@ def set_up(build: str | None) -> None:
     held = VENV / "constraints.txt"
     held.write_text(re.sub(r"^torch==\S+", f"torch=={version}", constraints, flags=re.M), "utf-8")
     print("  installing the course and its other packages")
-    pip("install", "-e", ".[test]", "-c", held)
+    pip("install", "-e", ".[test,docs]", "-c", held)
 
     draft = STAMP.with_suffix(".draft")
     stamp = {"inputs": fingerprint(), "asked": build, "build": found, "base": base}
@@ -274,9 +275,9 @@ def call(command: list, env: dict | None, cwd: Path | None = ROOT) -> int:
 
 @contextlib.contextmanager
 def child_environment():
-    """Variables that let notebooks find mlm_lib uninstalled, and make the kernel `python3` this
-    very Python: the user's folder may hold a kernelspec of that name, but JUPYTER_PATH comes first.
-    """
+    """Variables that let notebooks find mlm_lib uninstalled, give JupyterLab the course's settings
+    (.jupyter; the user's own win), and make the kernel `python3` this very Python: the user's
+    folder may hold a kernelspec of that name, but JUPYTER_PATH comes first."""
     # Quiet: ipykernel warns of unencrypted local sockets in each lesson, and of Ctrl-C at length.
     launcher = ["-m", "ipykernel_launcher", "--log-level=CRITICAL", "-f", "{connection_file}"]
     spec = {"argv": [sys.executable, *launcher], "language": "python"}
@@ -286,7 +287,9 @@ def child_environment():
         kernel = Path(folder, "kernels", "python3")
         kernel.mkdir(parents=True)
         (kernel / "kernel.json").write_text(json.dumps(spec))
-        for name, first in {"JUPYTER_PATH": folder, "PYTHONPATH": str(ROOT)}.items():
+        settings = str(ROOT / ".jupyter")
+        ours = {"JUPYTER_PATH": folder, "JUPYTER_CONFIG_PATH": settings, "PYTHONPATH": str(ROOT)}
+        for name, first in ours.items():
             env[name] = os.pathsep.join(filter(None, [first, os.environ.get(name)]))
         yield env
 
@@ -618,6 +621,8 @@ def lab(args) -> int:
         print("You are root, whom JupyterLab serves only with --allow-root: it is added.")
         options = ["--allow-root", *options]
     with child_environment() as env:
+        # Which tabs are open is kept here, apart from what the user has open elsewhere.
+        env.setdefault("JUPYTERLAB_WORKSPACES_DIR", str(ROOT / "build" / "jupyterlab"))
         return call([sys.executable, "-m", "jupyterlab", *where_to_open(args), *options], env)
 
 
@@ -640,14 +645,53 @@ def labs(args) -> int:
         return call([sys.executable, "-m", "classroom", *args.passed_on], env, cwd=None)
 
 
+# ---- the site ------------------------------------------------------------------------------------
+
+
+def site(args) -> int:
+    """Build the site into build/site, and serve it until Ctrl-C if asked."""
+    folder = ROOT / "build" / "site"
+    with child_environment() as env:
+        status = call([sys.executable, ROOT / "docs" / "build.py", "--out", folder], env)
+    if status == 0 and args.serve:
+        serve(folder, args.port)
+    return status
+
+
+def serve(folder: Path, port: int) -> None:
+    """Hand out a folder's files to this machine alone."""
+    from functools import partial
+    from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+
+    class Handler(SimpleHTTPRequestHandler):
+        # Not left to the system: some registries of Windows call a script plain text.
+        extensions_map = SimpleHTTPRequestHandler.extensions_map | {
+            ".js": "text/javascript", ".mjs": "text/javascript", ".css": "text/css",
+            ".html": "text/html", ".json": "application/json", ".wasm": "application/wasm",
+        }  # fmt: skip
+
+        def log_message(self, *_):
+            pass
+
+    try:
+        server = ThreadingHTTPServer(("127.0.0.1", port), partial(Handler, directory=folder))
+    except OSError as error:
+        told = f"Port {port} of this machine cannot be had ({error.strerror})"
+        raise Stop(f"{told}; choose another: --port {port + 1}.") from None
+    with server, contextlib.suppress(KeyboardInterrupt):
+        print(f"http://127.0.0.1:{server.server_port}/  (Ctrl-C ends it)")
+        server.serve_forever()
+
+
 # ---- the command ---------------------------------------------------------------------------------
 
-TEST_MODULES = ["ruff", "pytest", "xdist", "nbval", "ipykernel"]
-COMMANDS = {  # name: (function, None while not yet built; modules it needs; its line in --help)
+SITE_MODULES = ["sphinx", "myst_nb", "furo", "onnxscript", "onnxruntime"]
+TEST_MODULES = ["ruff", "pytest", "xdist", "nbval", "ipykernel", *SITE_MODULES]
+COMMANDS = {  # name: (function, modules it needs, its line in --help)
     "run": (run, ["papermill", "ipykernel", "tqdm", "torch"], "execute the lessons in order"),
     "test": (test, TEST_MODULES, "run the tests and check the lessons' stored outputs"),
     "lab": (lab, ["jupyterlab", "ipykernel"], "open the lessons in JupyterLab; takes its options"),
-    "site": (None, [], "build the course's web site"),
+    "site": (site, SITE_MODULES, "build the course's web site"),
     "labs": (labs, ["torch", "psutil", "tqdm"], "get a lab, check it, mark a class"),
 }
 PASS_ON = ("lab", "labs")  # commands that hand what is not ours to another program
@@ -668,7 +712,6 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="course.py", parents=[common], **form)
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, (action, _, text) in COMMANDS.items():
-        text += "" if action else " (not yet built)"
         own = {"allow_abbrev": name not in PASS_ON, "add_help": name != "labs"}
         command = commands.add_parser(name, parents=[common], help=text, **own)
         option = command.add_argument
@@ -689,6 +732,10 @@ def parse(argv: list[str]) -> argparse.Namespace:
             option("--cell-timeout", help=text, **seconds)
         elif name == "test":
             option("--quick", action="store_true", help="leave out slow tests and the lessons")
+        elif name == "site":
+            option("--serve", action="store_true", help="show it at an address of this machine")
+            text = "the address's port (default: 8000; 0: any that is free)"
+            option("--port", type=int, default=8000, help=text)
     ours = argv.index("--") if "--" in argv else len(argv)
     # Not by set_defaults, which would let a command undo an option that stands before it.
     args = argparse.Namespace(here=False, build=None, notebooks=ROOT / "notebooks")
@@ -708,8 +755,6 @@ def main(argv: list[str]) -> int:
     args = parse(argv)
     action, modules, _ = COMMANDS[args.command]
     try:
-        if action is None:
-            raise Stop(f"course.py {args.command}: not yet built.")
         if args.build == "cuda" and not sys.platform.startswith("linux"):
             raise Stop("--cuda is for Linux: PyPI has no CUDA build of torch for this system.")
         # A mistake is told before the minutes of a set-up.
@@ -722,7 +767,7 @@ def main(argv: list[str]) -> int:
         missing = [name for name in modules if importlib.util.find_spec(name) is None]
         if missing:
             told = f"{sys.executable} lacks {', '.join(missing)}: give it the course's packages"
-            command = 'pip install -e ".[test]" -c constraints.txt'
+            command = 'pip install -e ".[test,docs]" -c constraints.txt'
             raise Stop(f"{told} ({command}) or leave out --here.")
         return action(args)
     except Stop as stop:

@@ -40,7 +40,7 @@ def write(path, content):
 
 @contextlib.contextmanager
 def write_folder(folder, own):
-    """Writes a folder whole, or leaves what was there. Fill the empty folder that it yields:
+    """Writes a folder whole, or leaves what was there. Fill the empty folder that it yields::
 
         with write_folder("my-bert", ["config.json", "*.safetensors"]) as stage:
             (stage / "config.json").write_text("{}")

@@ -161,7 +161,7 @@ class ForwardBackward:
 
     @cached_property
     def alpha(self):
-        """α, from the first step to the end of the document: K + 1 tensors (Z, window, B)."""
+        """α, from the first step to the end of the document, in K + 1 tensors (Z, window, B)."""
         alpha = [self.model.prior[:, None, None].expand(-1, 1, len(self.lengths))]
         for k, (probability, sentences) in enumerate(self.model.steps):
             before, after = alpha[-1], self._zeros(k + 1)
@@ -177,7 +177,7 @@ class ForwardBackward:
 
     @cached_property
     def beta(self):
-        """β, from the end of the document back to the first step: K + 1 tensors (Z, window, B)."""
+        """β, from the document's end back to the first step, in K + 1 tensors (Z, window, B)."""
         beta = [self._end.expand(len(self.model.prior), -1, -1)]
         for k in reversed(range(len(self.model.steps))):
             probability, sentences = self.model.steps[k]

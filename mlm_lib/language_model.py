@@ -102,12 +102,15 @@ class LanguageModel(nn.Module):
             all_layers: see `lm_embeddings`.
 
         Returns:
-            A dictionary of what `embed` returns and
-            loss: the mean of the two directions, or the forward loss; nats per token.
-            forward_loss, backward_loss: the mean over the targets of one direction; backward_loss
-                is None if there is none.
-            batch_weight: the number of targets of one direction, a float tensor, for token-weighted
-                means. Both directions have as many: each pair of neighbours is one for either.
+            A dictionary of what `embed` returns, and of
+
+            - `loss`: the mean of the two directions, or the forward loss; nats per token.
+            - `forward_loss`, `backward_loss`: the mean over the targets of one direction;
+              `backward_loss` is None if there is none.
+            - `batch_weight`: the number of targets of one direction, a float tensor, for
+              token-weighted means. Both directions have as many: each pair of neighbours is one
+              for either.
+
             Where no row has two tokens, losses are 0 with a gradient path. With a sampled softmax
             the losses of training mode are sampled ones.
 
@@ -144,10 +147,11 @@ class LanguageModel(nn.Module):
 
         Returns:
             A dictionary.
-            lm_embeddings: (B, T, H) of the contextualizer, without the dropout before the softmax;
-                with `all_layers` a list of its layers, the top last.
-            noncontextual_token_embeddings: (B, T, E), the embedder's.
-            mask: (B, T) bool.
+
+            - `lm_embeddings`: (B, T, H) of the contextualizer, without the dropout before the
+              softmax; with `all_layers` a list of its layers, the top last.
+            - `noncontextual_token_embeddings`: (B, T, E), the embedder's.
+            - `mask`: (B, T) bool.
         """
         mask = _real_tokens(self, input_ids, mask)
         embeddings = self.embedder(input_ids)  # (B, T, E)

@@ -1,7 +1,7 @@
 """One step over all weights: AdamW, and beside it Muon or SparseAdam for what suits them better.
 
-AdamW takes what has a dense gradient (lesson 08), SparseAdam what has a sparse one (lesson 11), and
-Muon, if it is asked for, the matrices inside the network (lesson 15).
+AdamW takes what has a dense gradient (lesson 08), SparseAdam what has a sparse one, and Muon, if it
+is asked for, the matrices inside the network (lesson 15). Built in lesson 11.
 """
 
 import torch

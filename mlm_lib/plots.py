@@ -5,6 +5,7 @@ which people with any form of colour blindness can tell apart, and which differ 
 """
 
 import base64
+import html
 import io
 
 import matplotlib.pyplot as plt
@@ -27,7 +28,7 @@ def axes(width=7.0, height=3.5):
 
 
 def show(ax, alt=None):
-    """Display the figure of `ax` in a notebook with alternative text, and close it.
+    """Display the figure of `ax` in a notebook with alternative text, and close it; see `bundle`.
 
     Without `alt` the text is what the functions below told of what they drew. It holds the values
     to two digits; where they are times, which differ from run to run, pass a text of your own.
@@ -44,8 +45,21 @@ def show(ax, alt=None):
     with plt.rc_context(STYLE):
         figure.savefig(png, format="png")
     plt.close(figure)
-    data = {"image/png": base64.b64encode(png.getvalue()).decode(), "text/plain": alt}
-    display(data, raw=True, metadata={"image/png": {"alt": alt}})
+    display(bundle(base64.b64encode(png.getvalue()).decode(), alt), raw=True)
+
+
+def bundle(png, alt):
+    """What a notebook stores of a figure: HTML, which holds the picture and its text together.
+
+    JupyterLab gives an `image/png` no alternative text, whatever the metadata say. Of HTML it keeps
+    the text, and so do `jupyter nbconvert` and the course's site.
+
+    Args:
+        png: the picture in base64, str.
+        alt: the alternative text.
+    """
+    image = f'<img src="data:image/png;base64,{png}" alt="{html.escape(alt)}">'
+    return {"text/html": image, "text/plain": alt}
 
 
 def tell(ax, sentence):

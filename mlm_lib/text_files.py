@@ -20,12 +20,12 @@ def iter_texts(source):
 
     Returns:
         A generator of non-empty strings, in the order of the files' names and of the texts in them.
+        What is wrong inside a file is raised when the texts before it have been given.
 
     Raises:
         FileNotFoundError: no file at that path.
         ValueError: an empty file, a missing column, a file that is not CSV or JSON lines.
         UnicodeDecodeError: not UTF-8; the message names the file and the byte offset.
-        What is wrong inside a file is raised when the texts before it have been given.
     """
     path, column = path_and_column(path_name("source", source))
     files = _files(path)

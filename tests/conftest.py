@@ -1,8 +1,10 @@
 """What several test files share."""
 
+import os
 import shutil
 from pathlib import Path
 
+import built_site
 import pytest
 import tiny_bert
 import torch
@@ -27,6 +29,13 @@ def original(tmp_path_factory):
 def folder(original, tmp_path):
     """A checkpoint of transformers, to be changed as one likes."""
     return Path(shutil.copytree(original, tmp_path / "tiny"))
+
+
+@pytest.fixture(scope="session")
+def site(tmp_path_factory):
+    """The folder of the built site. Workers of one run share it."""
+    base = tmp_path_factory.getbasetemp()
+    return built_site.once(base.parent if "PYTEST_XDIST_WORKER" in os.environ else base)
 
 
 def pytest_collection_modifyitems(items):

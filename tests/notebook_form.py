@@ -5,21 +5,28 @@ nothing else.
 all of them to it.
 """
 
+import re
 import sys
+from html import unescape
 from pathlib import Path
 
 import nbformat
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
+from notebook_doors import is_guard, set_doors
+
 from classroom.lab import MARK, POINTS
+from mlm_lib.plots import bundle
 
 FOLDED = "hide-output"  # the tag of a cell that answers a prediction: its output opens on a click
 
 
-def normalised(notebook):
+def normalised(notebook, path=None):
     """The same notebook without traces of who ran it, when, and how its output happened to be cut
-    into pieces."""
+    into pieces; with what lets it be opened alone, if `path` says where it is stored."""
     notebook = nbformat.from_dict(notebook)
+    if path is not None:
+        set_doors(notebook, path)
     notebook.metadata = nbformat.from_dict(
         {
             "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
@@ -36,8 +43,10 @@ def normalised(notebook):
         kept = {"tags": tags} if tags else {}
         if FOLDED in (tags or []):  # for the site the tag says it, for JupyterLab this
             kept["jupyter"] = {"outputs_hidden": True}
+        if is_guard(cell):
+            kept["jupyter"] = {"source_hidden": True}
         if lab and cell.cell_type == "code" and not mark_of(cell):
-            given += 1
+            given += not is_guard(cell)  # it comes first, as 0
             kept |= {"nbgrader": restored(f"given-{lab}-{given}")}
         kept |= grading(cell)
         cell.metadata = nbformat.from_dict(kept)
@@ -45,8 +54,17 @@ def normalised(notebook):
             if cell.execution_count is not None:
                 count += 1
                 cell.execution_count = count
-            cell.outputs = _joined(cell.outputs)
+            cell.outputs = [_described(output) for output in _joined(cell.outputs)]
     return notebook
+
+
+def alternative_texts(cell):
+    """The alternative text of each picture among a cell's outputs; "" for one without any."""
+    data = [output.get("data", {}) for output in cell.get("outputs", [])]
+    images = re.findall(r"<img\b[^>]*>", " ".join(one.get("text/html", "") for one in data))
+    found = [re.search(r'\balt="([^"]*)"', image) for image in images]
+    bare = sum("image/png" in one and "text/html" not in one for one in data)
+    return [unescape(alt[1]) if alt else "" for alt in found] + [""] * bare
 
 
 def mark_of(cell):
@@ -85,6 +103,15 @@ def _joined(outputs):
     return out
 
 
+def _described(output):
+    """A picture that was stored with its text beside it, as one that carries it."""
+    data = output.get("data", {})
+    alt = output.get("metadata", {}).get("image/png", {}).get("alt")
+    if alt and "text/html" not in data:
+        output.data, output.metadata = nbformat.from_dict(bundle(data["image/png"], alt)), {}
+    return output
+
+
 def read(path):
     return nbformat.read(path, as_version=4)
 
@@ -95,4 +122,4 @@ def text(notebook):
 
 if __name__ == "__main__":
     for name in sys.argv[1:]:
-        Path(name).write_text(text(normalised(read(name))), encoding="utf-8", newline="\n")
+        Path(name).write_text(text(normalised(read(name), name)), encoding="utf-8", newline="\n")

@@ -9,6 +9,8 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.parse
+import urllib.request
 from pathlib import Path
 
 import nbformat
@@ -129,10 +131,34 @@ def test_a_mistake_is_told_before_any_set_up(course, lessons, monkeypatch, capsy
     assert told in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("command", ["site"])
-def test_what_is_not_yet_built_says_so(course, capsys, command):
-    assert course.main([command]) == 2
-    assert f"{command}: not yet built" in capsys.readouterr().err
+@pytest.mark.parametrize("arguments, served", [(["--serve"], 1), ([], 0)])
+@pytest.mark.parametrize("built", [0, 1])
+def test_a_site_is_served_when_it_was_built_and_asked_for(
+    course, monkeypatch, built, arguments, served
+):
+    calls, shown = [], []
+    monkeypatch.setattr(course, "call", lambda command, env: calls.append(command) or built)
+    monkeypatch.setattr(course, "serve", lambda folder, port: shown.append((folder, port)))
+    assert course.main(["site", "--here", *arguments]) == built
+    folder = ROOT / "build" / "site"
+    assert calls == [[sys.executable, ROOT / "docs" / "build.py", "--out", folder]]
+    assert shown == [(folder, 8000)] * (served if built == 0 else 0)
+
+
+def test_what_is_served_is_read_under_its_own_kind_and_a_taken_port_is_told(course, tmp_path):
+    (tmp_path / "page.mjs").write_text("export {}")
+    code = "import course, pathlib, sys; course.serve(pathlib.Path(sys.argv[1]), 0)"
+    command = [sys.executable, "-u", "-c", code, str(tmp_path)]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            address = process.stdout.readline().split()[0]
+            with urllib.request.urlopen(f"{address}page.mjs", timeout=30) as answer:
+                assert answer.headers["Content-Type"] == "text/javascript"
+            port = urllib.parse.urlsplit(address).port
+            with pytest.raises(course.Stop, match=f"Port {port} .* choose another: --port"):
+                course.serve(tmp_path, port)
+        finally:
+            process.kill()
 
 
 def test_an_unknown_command_lists_the_known_ones(course, capsys):
@@ -313,7 +339,7 @@ def test_a_finished_set_up_is_left_alone(house):
 def test_torch_comes_first_and_holds_the_rest(house):
     house.enter_environment(None, [])
     torch, rest = house.calls[-2:]
-    assert torch[1].startswith("torch==") and ".[test]" in rest
+    assert torch[1].startswith("torch==") and ".[test,docs]" in rest
     assert "torch==2.13.0+cpu\n" in Path(rest[-1]).read_text("utf-8")
 
 
@@ -769,3 +795,17 @@ def test_the_lessons_and_other_files_are_never_overwritten(
     )
     assert told in capsys.readouterr().err
     assert before == {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+
+
+def test_jupyterlab_gets_the_courses_settings_and_keeps_its_tabs_apart(
+    course, monkeypatch, lessons
+):
+    environments = []
+    monkeypatch.setattr(course, "call", lambda command, env: environments.append(env) or 0)
+    monkeypatch.setenv("JUPYTER_CONFIG_PATH", "/of/the/user")
+    monkeypatch.delenv("JUPYTERLAB_WORKSPACES_DIR", raising=False)
+    assert course.main(["lab", "--here", "--notebooks", str(lessons)]) == 0
+    (env,) = environments
+    folders = env["JUPYTER_CONFIG_PATH"].split(os.pathsep)
+    assert folders == [str(ROOT / ".jupyter"), "/of/the/user"]
+    assert env["JUPYTERLAB_WORKSPACES_DIR"] == str(ROOT / "build" / "jupyterlab")

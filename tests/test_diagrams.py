@@ -11,7 +11,7 @@ from mlm_lib import diagrams, plots
 def shown(monkeypatch):
     found = {}
 
-    def display(data, raw, metadata):
+    def display(data, raw):
         found.update(data)
 
     monkeypatch.setattr(IPython.display, "display", display)
@@ -21,7 +21,7 @@ def shown(monkeypatch):
 def test_the_pipeline_tells_which_parts_are_lit(shown):
     diagrams.pipeline("masking", "labels")
     assert shown["text/plain"].endswith("Lit in this lesson: masking, labels.")
-    assert shown["image/png"]
+    assert "data:image/png" in shown["text/html"]
 
 
 def test_a_part_that_the_picture_has_not_is_refused(shown):
@@ -43,7 +43,7 @@ def test_a_block_is_told_in_its_order(shown):
     told = shown["text/plain"]
     order = ["attention", "mask (B, T)", "feed-forward", "added", "normalised", "leave"]
     assert [told.index(part) for part in order] == sorted(told.index(part) for part in order)
-    assert shown["image/png"]
+    assert "data:image/png" in shown["text/html"]
 
 
 def test_the_masked_language_model_tells_each_way_to_ask(shown):
@@ -53,7 +53,7 @@ def test_the_masked_language_model_tells_each_way_to_ask(shown):
     assert "mask_positions (B, M) gives logits (B, M, V), probabilities" in told
     assert "blanks (B, M)" in told
     assert "nothing asked: all B·T positions gives logits (B, T, V)" in told
-    assert shown["image/png"]
+    assert "data:image/png" in shown["text/html"]
 
 
 @pytest.mark.parametrize("picture", [diagrams.encoder_block, diagrams.masked_language_model])

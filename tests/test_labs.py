@@ -10,7 +10,7 @@ import sys
 import lab_answers
 import nbformat
 import pytest
-from notebook_form import normalised, read, text
+from notebook_form import alternative_texts, normalised, read, text
 
 from classroom.edition import HIDDEN, SOLUTION, start, student_edition
 from classroom.lab import MARK, ROOT, STUB, NotALab, labs, read_lab, read_submission
@@ -45,16 +45,16 @@ def test_every_lesson_but_the_first_has_its_lab_and_there_is_a_zoo():
 
 def test_a_lab_is_executed_and_in_its_stored_form(key):
     path = labs()[key]
-    assert path.read_text("utf-8") == text(normalised(read(path))), (
+    assert path.read_text("utf-8") == text(normalised(read(path), path)), (
         f"run: python tests/notebook_form.py {path}"
     )
     cells = [cell for cell in read(path).cells if cell.cell_type == "code"]
     assert [cell.execution_count for cell in cells] == list(range(1, len(cells) + 1))
     outputs = [output for cell in cells for output in cell.outputs]
     assert not any(o.output_type == "error" or o.get("name") == "stderr" for o in outputs)
-    drawn = [o for o in outputs if "image/png" in o.get("data", {})]
+    drawn = [alt for cell in cells for alt in alternative_texts(cell)]
     assert drawn, "the last task's result is drawn"
-    assert all(len(output.metadata["image/png"]["alt"]) > 30 for output in drawn)
+    assert min(map(len, drawn)) > 30
 
 
 def test_tasks_are_numbered_asked_in_words_hinted_and_checked(key):

@@ -1,4 +1,9 @@
+import base64
+from html.parser import HTMLParser
+
 import matplotlib
+import nbformat
+import notebook_form
 import pytest
 import torch
 
@@ -19,20 +24,65 @@ def test_a_figure_without_alternative_text_is_refused():
         plots.show(plots.axes(), " ")
 
 
-def test_show_attaches_the_alternative_text_and_closes_the_figure(monkeypatch):
+@pytest.fixture
+def shown(monkeypatch):
+    """The display data of what is shown, as the kernel hands them on."""
     import IPython.display
+
+    found = {}
+    monkeypatch.setattr(IPython.display, "display", lambda data, raw: found.update(data))
+    return found
+
+
+def images(page):
+    """The attributes of each image of an HTML page."""
+    found, parser = [], HTMLParser()
+    parser.handle_starttag = lambda tag, attributes: found.append((tag, dict(attributes)))
+    parser.feed(page)
+    return [attributes for tag, attributes in found if tag == "img"]
+
+
+def test_show_hands_on_picture_and_text_and_closes_the_figure(shown):
     import matplotlib.pyplot as plt
 
-    shown = {}
-    monkeypatch.setattr(
-        IPython.display,
-        "display",
-        lambda data, raw, metadata: shown.update(data=data, metadata=metadata),
-    )
     ax = plots.bars(["a", "b"], [0.7, 0.3], xlabel="p", reference=0.5, reference_name="chance")
     plots.show(ax, "two bars")
-    assert shown["metadata"]["image/png"]["alt"] == shown["data"]["text/plain"] == "two bars"
+    (image,) = images(shown["text/html"])
+    assert image["alt"] == shown["text/plain"] == "two bars"
+    assert base64.b64decode(image["src"].split(",")[1]).startswith(b"\x89PNG")
     assert not plt.fignum_exists(ax.figure.number)
+
+
+ODD = """a < b & "c" 'd' \u2014 \u00e9"""
+
+
+def test_jupyterlab_is_left_no_picture_without_its_text():
+    """Of several forms it shows the richest. It drops the text of any picture that is not HTML, and
+    of HTML it keeps `src` and `alt` also where the notebook is not trusted."""
+    data = plots.bundle("iVBORw0KGgo=", ODD)
+    assert set(data) == {"text/html", "text/plain"}
+    (image,) = images(data["text/html"])
+    assert image == {"src": "data:image/png;base64,iVBORw0KGgo=", "alt": ODD}
+
+
+def test_a_notebook_turned_into_a_page_keeps_the_text():
+    from nbconvert import HTMLExporter
+
+    output = nbformat.v4.new_output("display_data", plots.bundle("iVBORw0KGgo=", ODD))
+    cell = nbformat.v4.new_code_cell("plots.show(ax)", outputs=[output], execution_count=1)
+    page, _ = HTMLExporter().from_notebook_node(nbformat.v4.new_notebook(cells=[cell]))
+    (image,) = [one for one in images(page) if one["src"].startswith("data:image/png")]
+    assert image["alt"] == ODD
+
+
+def test_a_figure_stored_with_its_text_beside_it_comes_to_carry_it():
+    data = {"image/png": "iVBORw0KGgo=", "text/plain": ODD}
+    output = nbformat.v4.new_output("display_data", data, metadata={"image/png": {"alt": ODD}})
+    cell = nbformat.v4.new_code_cell("plots.show(ax)", outputs=[output], execution_count=1)
+    assert notebook_form.alternative_texts(cell) == [""]
+    (cell,) = notebook_form.normalised(nbformat.v4.new_notebook(cells=[cell])).cells
+    assert cell.outputs[0].data == plots.bundle("iVBORw0KGgo=", ODD)
+    assert not cell.outputs[0].metadata and notebook_form.alternative_texts(cell) == [ODD]
 
 
 def told(ax):

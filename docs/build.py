@@ -1,0 +1,66 @@
+#!/usr/bin/env python3
+"""Builds the course's site: `python docs/build.py --out build/site`.
+
+Nothing is fetched and no lesson is executed. Any warning is an error. What stood in the folder
+stays until the new site is whole.
+"""
+
+import argparse
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+BLANK = ROOT / "docs" / "fill_the_blank" / "build.py"
+MARK = "searchindex.js"  # every site of ours holds it
+
+
+def fills_blanks() -> bool:
+    """Whether the page that fills blanks can be built. What runs its model is fetched by npm."""
+    fetched = (BLANK.parent / "node_modules").is_dir()
+    return BLANK.is_file() and (fetched or shutil.which("npm") is not None)
+
+
+def build(out: Path) -> int:
+    """Exit status: 0 when the whole site stands in `out`."""
+    from sphinx.cmd.build import main as sphinx
+
+    sys.path.insert(0, str(ROOT))
+    from docs.pages import gather
+
+    if out.exists() and not (out / MARK).is_file() and any(out.iterdir()):
+        print(f"{out} holds something else than a site; choose another folder.", file=sys.stderr)
+        return 2
+    blank = fills_blanks()
+    if not blank:
+        print("npm is not here (Debian: npm), so the site has no page that fills blanks.")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=out.parent, prefix="site-") as folder:
+        source, made = Path(folder, "source"), Path(folder, "site")
+        gather(source)
+        options = ["-b", "html", "-n", "-W", "--keep-going", "-q", "-c", str(ROOT / "docs")]
+        options += ["-d", str(Path(folder, "doctrees")), *(["-t", "blank"] if blank else [])]
+        status = sphinx([*options, str(source), str(made)])
+        if status == 0 and blank:
+            command = [sys.executable, BLANK, "--out", made / "fill-the-blank"]
+            status = subprocess.run(command).returncode
+        if status == 0:
+            shutil.rmtree(out, ignore_errors=True)
+            made.rename(out)
+    return status
+
+
+def main(argv: list[str]) -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    text = "where the site goes (default: build/site)"
+    parser.add_argument("--out", type=Path, default=ROOT / "build/site", help=text)
+    out = parser.parse_args(argv).out.resolve()
+    status = build(out)
+    print(f"The site is in {out}" if status == 0 else "The site was not built.", flush=True)
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

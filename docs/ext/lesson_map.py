@@ -1,0 +1,34 @@
+"""`{lesson-map}`: every lesson with its number and its title, as a list of links."""
+
+from docutils import nodes
+from sphinx.util.docutils import SphinxDirective
+
+
+class LessonMap(SphinxDirective):
+    def run(self):
+        return [nodes.container("", classes=["lesson-map"])]
+
+
+def fill_in(app, doctree, docname):
+    """Once all pages are read: before that, a title is not yet known."""
+    for place in list(doctree.findall(nodes.container)):
+        if "lesson-map" not in place["classes"]:
+            continue
+        items = nodes.bullet_list()
+        for page in sorted(app.env.found_docs):
+            if page.startswith("notebooks/") and page.count("/") == 1:
+                items += nodes.list_item("", nodes.paragraph("", "", link(app, docname, page)))
+        place += items
+
+
+def link(app, docname, page):
+    target = app.builder.get_relative_uri(docname, page)
+    number, _, title = app.env.titles[page].astext().partition(" · ")
+    parts = nodes.inline("", number, classes=["number"]), nodes.Text(title)
+    return nodes.reference("", "", *parts, internal=True, refuri=target)
+
+
+def setup(app):
+    app.add_directive("lesson-map", LessonMap)
+    app.connect("doctree-resolved", fill_in)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,0 +1,36 @@
+"""The figure of README.md, `docs/floor.png`: `python docs/floor.py` takes it out of lesson 08.
+
+It is the picture that the lesson has stored, so that it shows what a run of the lesson gave.
+"""
+
+import base64
+import json
+import re
+import sys
+from html import unescape
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+LESSON = HERE.parent / "notebooks" / "08_pretraining.ipynb"
+TOLD = "floor"  # the figure's alternative text tells of it
+PICTURE = re.compile(r'src="data:image/png;base64,([^"]+)"')
+
+
+def floor() -> bytes:
+    """The figure as a PNG.
+
+    Raises:
+        ValueError: the lesson has no such figure, or more than one.
+    """
+    from docs.ext.stored_figure import images
+
+    figures = images(json.loads(LESSON.read_text("utf-8")))
+    found = [figure for figure in figures if TOLD in unescape(figure)]
+    if len(found) != 1:
+        raise ValueError(f"{len(found)} figures of {LESSON.name} tell of {TOLD!r}, not one")
+    return base64.b64decode(PICTURE.search(found[0])[1])
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(HERE.parent))
+    (HERE / "floor.png").write_bytes(floor())

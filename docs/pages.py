@@ -1,0 +1,70 @@
+"""The pages of the site, gathered in one folder as Sphinx reads them.
+
+Their places are those of the repository, so that the links in lessons and labs hold: lessons in
+`notebooks/`, labs, as students get them, in `notebooks/labs/`. A page for each module of the
+package is written into `api/`.
+"""
+
+import ast
+import json
+import re
+import shutil
+from pathlib import Path
+
+from classroom.edition import student_edition
+from classroom.lab import labs
+
+ROOT = Path(__file__).resolve().parents[1]
+LESSON = re.compile(r"(?:[Bb]uilt in|In|A task of) lesson (\d\d)|[Ll]essons? (\d\d)")
+
+
+def gather(folder: Path) -> None:
+    """Write all pages into `folder`, which is new."""
+    (folder / "notebooks" / "labs").mkdir(parents=True)
+    (folder / "api").mkdir()
+    for page in (ROOT / "docs").glob("*.md"):
+        shutil.copy(page, folder)
+    shutil.copy(ROOT / "benchmarks" / "README.md", folder / "benchmarks.md")
+    titles = {}
+    for lesson in sorted((ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb")):
+        shutil.copy(lesson, folder / "notebooks")
+        titles[lesson.name[:2]] = title(lesson)
+    for lab in labs().values():
+        edition = student_edition(json.loads(lab.read_text("utf-8")))
+        (folder / "notebooks" / "labs" / lab.name).write_text(json.dumps(edition), "utf-8")
+    write_api(folder / "api", titles)
+
+
+def title(notebook: Path) -> str:
+    """The heading of a notebook, `# 02 · Masking: ...`, without its sign."""
+    first = json.loads(notebook.read_text("utf-8"))["cells"][0]["source"]
+    return "".join(first).splitlines()[0].removeprefix("# ")
+
+
+def built_in(module: Path) -> str:
+    """The number of the lesson that builds a module, as its docstring says; "" for none."""
+    told = ast.get_docstring(ast.parse(module.read_text("utf-8")))
+    told = " ".join(told.split())
+    found = [match[1] or match[2] for match in LESSON.finditer(told)]
+    exact = [match[1] for match in LESSON.finditer(told) if match[1]]
+    return (exact or found or [""])[0]
+
+
+def write_api(folder: Path, titles: dict[str, str]) -> None:
+    """A page for each module, and one that lists them by the lesson that builds them."""
+    groups: dict[str, list[str]] = {}
+    for module in sorted((ROOT / "mlm_lib").glob("[a-z]*.py")):
+        groups.setdefault(built_in(module), []).append(module.stem)
+        name = f"mlm_lib.{module.stem}"
+        page = f"{module.stem}\n{'=' * len(module.stem)}\n\n.. automodule:: {name}\n"
+        (folder / f"{module.stem}.rst").write_text(page, "utf-8")
+    lines = ["The package", "===========", "", INTRODUCTION, ""]
+    for number in sorted(groups, key=lambda number: (not number, number)):
+        heading = titles.get(number, f"Lesson {number}" if number else "Behind the lessons")
+        lines += [heading, "-" * len(heading), "", ".. toctree::", "   :maxdepth: 1", ""]
+        lines += [*(f"   {name}" for name in groups[number]), ""]
+    (folder / "index.rst").write_text("\n".join(lines), "utf-8")
+
+
+INTRODUCTION = """``mlm_lib`` holds what the lessons build, one idea a file. Nothing is imported by
+``import mlm_lib``: take what you need, ``from mlm_lib.masking import mask_tokens``."""
