@@ -137,7 +137,7 @@ def curve(
     ax.set_ylabel(ylabel)
     if reference is not None:
         _reference_line(ax, reference, reference_name, vertical=False)
-    ends = f"from {y[0]:.2g} at {x[0]:,} to {y[-1]:.2g} at {x[-1]:,}"
+    ends = f"from {y[0]:.2g} at {_place(x[0])} to {y[-1]:.2g} at {_place(x[-1])}"
     what = f"Curve{' of ' * bool(name)}{name}, {ylabel} against {xlabel}: {ends}"
     band = "" if low is None else f", with a band from {low[-1]:.2g} to {high[-1]:.2g} at the end"
     return tell(ax, f"{what}, lowest {min(y):.2g}{band}.{_line(reference, reference_name)}")
@@ -287,6 +287,11 @@ def _rows(ax, names, xlabel):
     ax.set_yticks(places, names)
     ax.set_xlabel(xlabel)
     return places
+
+
+def _place(value):
+    """Where on an axis: a whole number whole, another in three digits."""
+    return f"{value:,.0f}" if value == round(value) else f"{value:.3g}"
 
 
 def _pairs(names, values):

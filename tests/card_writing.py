@@ -12,14 +12,18 @@ from mlm_lib.grammar import Grammar
 from mlm_lib.mixture import HELD_OUT_SEED
 from mlm_lib.pretrained import load_checkpoint
 
-WORLDS = ["films"]
+WORLDS, LONGEST = ["films"], 32
 RULES = [
     {"rule": "random"},
     {"rule": "confident"},
-    {"rule": "threshold"},
+    {"rule": "random", "temperature": 0.5},
+    {"rule": "confident", "temperature": 0.7},
+    {"rule": "confident", "temperature": 0.5},
     {"rule": "keep_confident"},
+    {"rule": "keep_confident", "temperature": 0.7},
     {"rule": "greedy"},
-    *({"steps": steps, "schedule": name} for steps in (24, 12, 6) for name in ("equal", "cosine")),
+    {"rule": "threshold"},
+    *({"steps": steps, "schedule": name} for steps in (16, 8, 4) for name in ("equal", "cosine")),
 ]
 
 
@@ -35,7 +39,8 @@ def judged(grammar, documents):
 def main(name="course-writer", number="200"):
     model, tokenizer = load_checkpoint(name)
     grammar = Grammar.load(worlds=WORLDS)
-    documents = grammar.sample(int(number), seed=HELD_OUT_SEED)
+    drawn = grammar.sample(20 * int(number), seed=HELD_OUT_SEED)
+    documents = [words for words in drawn if len(words) <= LONGEST][: int(number)]
     rows = [tokenizer.encode(" ".join(words)) for words in documents]
     bound, floor = (
         nelbo(model, tokenizer, rows, samples=8),

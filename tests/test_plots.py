@@ -103,6 +103,11 @@ def test_a_figure_tells_what_it_shows():
     assert told(strip) == "2 tokens in boxes, coloured by their fate: 1 seen, 1 asked."
 
 
+def test_a_place_between_whole_numbers_is_told_in_three_digits():
+    ax = plots.curve([0.009219682876640378, 0.5], [3.0, 1.0], xlabel="rate", ylabel="loss")
+    assert "from 3 at 0.00922 to 1 at 0.5" in told(ax)
+
+
 def test_a_second_drawing_adds_its_sentence():
     ax = plots.curve([0, 1], [2, 1], xlabel="x", ylabel="y", name="first")
     plots.curve([0, 1], [2, 0], xlabel="x", ylabel="y", name="second", ax=ax)
