@@ -207,11 +207,12 @@ class Documents:
 
     def _sample(self, number, seed):
         """Texts, the same for a seed: as many as it takes are drawn until enough are short."""
-        longest = self.longest or math.inf
-        drawn = number if self.longest is None else math.ceil(1.05 * number / self.share)
+        if self.longest is None:
+            return [" ".join(words) for words in self.grammar.sample(number, seed=seed)]
+        drawn = math.ceil(1.05 * number / self.share)
         while True:
             documents = self.grammar.sample(drawn, seed=seed)
-            texts = [" ".join(words) for words in documents if len(words) <= longest]
+            texts = [" ".join(words) for words in documents if len(words) <= self.longest]
             if len(texts) >= number:
                 return texts[:number]
             drawn += drawn // 10 + 1  # by chance there were fewer short ones

@@ -726,11 +726,12 @@ def test_an_objective_that_is_none_is_one_line(tmp_path, recipe, corpus, capsys,
 
 
 def test_the_recipe_of_course_writer_means_what_it_meant(tmp_path, asked, monkeypatch):
-    sample = Grammar.sample
-    monkeypatch.setattr(Grammar, "sample", lambda self, n, *, seed: sample(self, 9, seed=seed))
+    texts = [" ".join(words) for words in Grammar.load(worlds=["films"]).sample(9)]
+    monkeypatch.setattr(mixture.Documents, "_sample", lambda self, number, seed: texts)
     found = asked("--config", DATA / "course-writer" / "recipe.toml", "--out", tmp_path / "out")
-    assert found["collator"].draw == "stratified"
-    assert found["dataset"].parts[0].settings["worlds"] == ["films"]
+    assert found["collator"].draw == "count" and found["config"].optimizer == "muon"
+    settings = found["dataset"].parts[0].settings
+    assert (settings["worlds"], settings["longest"]) == (["films"], 32)
     size = sum(weight.numel() for weight in found["model"].parameters())
     assert 2 * size < 12e6  # bytes of half precision
 
