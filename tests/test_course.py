@@ -447,7 +447,9 @@ def test_two_set_ups_do_not_run_at_once(house, monkeypatch):
 def test_a_failed_install_shows_its_last_lines_and_what_to_do(
     course, tmp_path, monkeypatch, complaint, told
 ):
-    (tmp_path / "pip.py").write_text(f"print('early\\n' * 50)\nraise SystemExit({complaint!r})")
+    (tmp_path / "pip.py").write_text(
+        f"print('early\\n' * 50, flush=True)\nraise SystemExit({complaint!r})"
+    )
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.setattr(course, "PYTHON", sys.executable)
     with pytest.raises(course.Stop) as stop:
