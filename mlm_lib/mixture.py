@@ -1,41 +1,23 @@
-"""What is trained on: corpora mixed into one dataset, or a stream too large for memory.
+"""What is trained on: corpora that fit in memory, mixed into one dataset. Built in lesson 08.
 
-A `Mixture` has parts: `Documents`, drawn anew from the grammar in each epoch, and `Texts`. A
-`Stream` stands alone. Mixture and stream share a protocol: `texts()` is what a tokenizer learns
-from, `encode` makes rows of ids, `held_out` and `floors` say how well a model can be judged, and
-`fingerprint()` names what must stay the same when a run goes on. Built in lesson 08.
+A `Mixture` has parts: `Documents`, drawn anew from the grammar in each epoch, and `Texts`. Its
+protocol: `texts()` is what a tokenizer learns from, `encode` makes rows of ids, `held_out` and
+`floors` say how well a model can be judged, and `fingerprint()` names what must stay the same when
+a run goes on.
 """
 
-import hashlib
 import math
-import os
-from itertools import chain, islice
+from itertools import chain
 
 from mlm_lib.checks import path_name, refused, whole_number
-from mlm_lib.corpus import iter_texts, load_corpus, pack_blocks
+from mlm_lib.corpus import load_corpus, pack_blocks
 from mlm_lib.gap import answers_back
 from mlm_lib.grammar import Grammar
 from mlm_lib.held_out import HeldOut
 from mlm_lib.masking import MaskingCollator
+from mlm_lib.rows import digest_of, row_encoder, settings_of
 
 HELD_OUT_SEED = 2**32 + 1  # of the grammar's held-out documents, no seed of documents to train on
-STREAM_SAMPLE = 20000  # texts of a stream that the tokenizer learns from and the fingerprint covers
-STREAM_BUFFER = 10000  # rows among which a stream is shuffled
-
-
-def kind_of(corpus):
-    """The class for a corpus of this name: `Documents`, `Stream` or `Texts`.
-
-    >>> kind_of("stream:films.csv:body").__name__
-    'Stream'
-    """
-    name = path_name("corpus", corpus)
-    if name == "grammar":
-        return Documents
-    return Stream if name.startswith("stream:") else Texts
-
-
-# ------------------------------------------------------------------------------------ mixtures
 
 
 class Mixture:
@@ -76,7 +58,7 @@ class Mixture:
         whole_number("max_length", max_length, 3)  # [CLS], a token and [SEP]
         for part in self.parts:
             part.encode(tokenizer, max_length)
-        self.vocabulary, self.number = _digest(tokenizer.vocab), None
+        self.vocabulary, self.number = digest_of(tokenizer.vocab), None
         self.set_epoch(0)
 
     def set_epoch(self, epoch):
@@ -120,7 +102,7 @@ class Mixture:
     def fingerprint(self):
         """What must be the same when a run goes on; the epoch is not in it."""
         parts = {f"part {number}": part.settings for number, part in enumerate(self.parts, 1)}
-        texts = _digest(text for part in self.parts for text in part.own)
+        texts = digest_of(text for part in self.parts for text in part.own)
         return parts | {"texts": texts, "vocabulary": self.vocabulary} | self.made
 
 
@@ -138,7 +120,7 @@ class Texts:
         self.name = path_name("corpus", corpus)
         self.copies = whole_number("copies", copies)
         self.blocks_every = whole_number("blocks_every", blocks_every, none=True)
-        self.settings = _settings(corpus, copies=copies, blocks_every=blocks_every)
+        self.settings = settings_of(corpus, copies=copies, blocks_every=blocks_every)
         self.train, self.held = (load_corpus(corpus, split) for split in ("train", "validation"))
         self.own = self.train + self.held
 
@@ -146,7 +128,7 @@ class Texts:
         return self.copies * self.train
 
     def encode(self, tokenizer, max_length):
-        encode = _encoder(tokenizer)
+        encode = row_encoder(tokenizer)
         self.encoded, self.blocks = encode(self.train, max_length), []
         if self.blocks_every:
             inner = [row[1:-1] for row in encode(self.train)]  # whole, without [CLS] and [SEP]
@@ -187,7 +169,7 @@ class Documents:
         self.held_out = whole_number("held_out", held_out, least=0)
         self.seed = whole_number("seed", seed, least=0)
         self.longest = whole_number("longest", longest, none=True)
-        self.settings = _settings(corpus, documents=documents, held_out=held_out, worlds=worlds)
+        self.settings = settings_of(corpus, documents=documents, held_out=held_out, worlds=worlds)
         self.settings |= {"longest": longest} if longest else {}
         self.grammar = Grammar.load(worlds=worlds)
         self.share = self._share()
@@ -230,7 +212,7 @@ class Documents:
             count = f"{len(pieces)} words of the grammar are no tokens, such as {pieces[:5]}"
             raise ValueError(f"{count}; raise vocab_size")
         self.tokens, self.max_length = tokenizer.tokens, max_length
-        self.encoded, self.evaluation = _encoder(tokenizer), None
+        self.encoded, self.evaluation = row_encoder(tokenizer), None
         if self.held_out:
             rows = self.encoded(self._sample(self.held_out, HELD_OUT_SEED))
             longest = max(map(len, rows))
@@ -263,121 +245,3 @@ class Documents:
         """The mean of −log P(document | its length) in nats a word, over those held out."""
         documents = [text.split() for text in self._sample(self.held_out, HELD_OUT_SEED)]
         return self.grammar.floor(documents, objective="any_order").nats
-
-
-# ------------------------------------------------------------------------------------ streams
-
-
-class Stream:
-    """Texts larger than memory, read from the disk as they are needed. The first are held out.
-
-    An iterable of rows, shuffled within a buffer, in another way in each epoch.
-
-    Args:
-        corpus: "stream:" and what `iter_texts` takes: a file, a column after a colon, or a folder.
-        held_out: how many texts are held out.
-        seed: of the shuffling.
-
-    Raises:
-        FileNotFoundError: no file at that path.
-        ValueError: files without texts, a missing column, or no more texts than are held out.
-    """
-
-    def __init__(self, corpus, *, held_out=500, seed=0):
-        self.name = path_name("corpus", corpus)
-        self.source = path_name("stream:", self.name.removeprefix("stream:"))
-        self.size = whole_number("held_out", held_out, least=0)
-        self.seed = whole_number("seed", seed, least=0)
-        # A hash of all would mean to read all, and then a stream could not grow while a run waits.
-        self.settings, self.made = _settings(corpus, held_out=held_out), {}
-        self.first = _digest(islice(iter_texts(self.source), self.size + STREAM_SAMPLE))
-        if next(self.texts(), None) is None:
-            raise ValueError(
-                f"{self.source} has no more texts than held_out={self.size}, "
-                "so there is none to train on; lower held_out"
-            )
-
-    def texts(self):
-        """What a tokenizer learns from."""
-        return islice(iter_texts(self.source), self.size, self.size + STREAM_SAMPLE)
-
-    def encode(self, tokenizer, max_length):
-        """Makes rows of at most `max_length` ids of the texts, as they are read."""
-        from datasets import IterableDataset  # heavy, and only a stream needs it
-
-        whole_number("max_length", max_length, 3)  # [CLS], a token and [SEP]
-        encode, self.vocabulary = _encoder(tokenizer), _digest(tokenizer.vocab)
-
-        def encoded(batch):
-            return {"input_ids": encode(batch["text"], max_length)}
-
-        rest = {"source": self.source, "skip": self.size}
-        rows = IterableDataset.from_generator(_columns, gen_kwargs=rest)
-        rows = rows.map(encoded, batched=True, remove_columns=["text"])
-        self.rows = rows.shuffle(seed=self.seed, buffer_size=STREAM_BUFFER)
-        self.held = encode(list(islice(iter_texts(self.source), self.size)), max_length)
-        self.collator = MaskingCollator(tokenizer, seed=1)
-
-    def set_epoch(self, epoch):
-        """Turns to the order of an epoch."""
-        self.rows.set_epoch(epoch)
-
-    def __iter__(self):
-        return (row["input_ids"] for row in self.rows)
-
-    def describe(self):
-        """Where it comes from, in words."""
-        return f"a stream from {self.name}"
-
-    def held_out(self):
-        """The evaluation on the texts held out, if there are any."""
-        return [HeldOut(self.held, self.collator, name="stream_loss")] if self.held else []
-
-    def bounds(self, collator):
-        """The same of the bound on whole texts, masked by a `DiffusionCollator`."""
-        return [HeldOut(self.held, collator, name="stream_bound")] if self.held else []
-
-    def floors(self):
-        """None is known."""
-        return {}
-
-    bound_floors = floors
-
-    def fingerprint(self):
-        """What must be the same when a run goes on; of the texts the first ones."""
-        own = {"texts": self.first, "vocabulary": self.vocabulary}
-        return {"part 1": self.settings} | own | self.made
-
-
-def _columns(source, skip):
-    """The texts as `datasets` takes them: one dictionary each."""
-    for text in islice(iter_texts(source), skip, None):
-        yield {"text": text}
-
-
-# ------------------------------------------------------------------------------------ both
-
-
-def _encoder(tokenizer):
-    """A function from texts to rows of ids, [CLS] and [SEP] included, by the compiled tokenizer."""
-    fast = tokenizer.to_hf()
-    fast.model_max_length = 10**9  # with less it warns of long texts that are cut up later
-
-    def encode(texts, max_length=None):
-        cut = {"truncation": True, "max_length": max_length} if max_length else {}
-        return fast(texts, **cut)["input_ids"] if texts else []
-
-    return encode
-
-
-def _settings(corpus, **settings):
-    """Of a path only the last part: texts that moved to another folder are the same."""
-    return {"corpus": os.path.basename(corpus), **settings}
-
-
-def _digest(texts):
-    """A hash of texts in their order, with a NUL after each."""
-    digest = hashlib.blake2b(digest_size=8)
-    for text in texts:
-        digest.update(text.encode() + b"\0")
-    return digest.hexdigest()

@@ -21,7 +21,7 @@ from mlm_lib.checks import choice, flag, path_name, refused, whole_number
 from mlm_lib.files import only_writer
 from mlm_lib.masked_lm import MaskedLanguageModel
 from mlm_lib.masking_rates import DiffusionCollator
-from mlm_lib.mixture import Mixture, Stream, kind_of
+from mlm_lib.mixture import Mixture
 from mlm_lib.pretrained import load_checkpoint, save_pretrained
 from mlm_lib.recipes import (
     COLLATORS,
@@ -29,9 +29,11 @@ from mlm_lib.recipes import (
     ENCODERS,
     argument_names,
     complete,
+    kind_of,
     named,
     read_recipe,
 )
+from mlm_lib.stream import Stream
 from mlm_lib.training import Checkpoints, ShowPredictions, TrainingConfig, TrainingStopped, train
 from mlm_lib.wordpiece import WordPieceTokenizer
 

@@ -17,8 +17,9 @@ from mlm_lib.checks import choice, path_name, refused
 from mlm_lib.encoder import EncoderConfig
 from mlm_lib.masking import MaskingCollator
 from mlm_lib.masking_rates import DiffusionCollator
-from mlm_lib.mixture import kind_of
+from mlm_lib.mixture import Documents, Texts
 from mlm_lib.modern import ModernConfig
+from mlm_lib.stream import Stream
 from mlm_lib.training import ShowPredictions, TrainingConfig
 from mlm_lib.wordpiece import WordPieceTokenizer
 
@@ -49,6 +50,18 @@ OWN = {
 ENCODERS = {"bert": EncoderConfig, "modern": ModernConfig}  # the first, if [model] says nothing
 COLLATORS = {"masked": MaskingCollator, "diffusion": DiffusionCollator}  # by objective
 DTYPES = ("float32", "float16", "bfloat16")
+
+
+def kind_of(corpus):
+    """The class for a corpus of this name: `Documents`, `Stream` or `Texts`.
+
+    >>> kind_of("stream:films.csv:body").__name__
+    'Stream'
+    """
+    name = path_name("corpus", corpus)
+    if name == "grammar":
+        return Documents
+    return Stream if name.startswith("stream:") else Texts
 
 
 def read_recipe(file=None):

@@ -54,12 +54,21 @@ TIERS = {
     2: (
         *("corpus", "wordpiece", "masking", "losses", "encoder", "grammar", "held_out"),
         "modern_blocks",
+        "rows",
     ),
     3: (
         *("contextualizers", "masked_lm", "modern", "training", "gap", "answers"),
         *("masking_rates", "ideal_reader"),
     ),
-    4: ("language_model", "pretrained", "mixture", "blanks", "pseudo_likelihood", "writing"),
+    4: (
+        "language_model",
+        "pretrained",
+        "mixture",
+        "stream",
+        "blanks",
+        "pseudo_likelihood",
+        "writing",
+    ),
     5: ("recipes", "evaluation", "diffusion"),
     6: ("pretrain",),
 }

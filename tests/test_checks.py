@@ -36,13 +36,14 @@ from mlm_lib.leakage import find_leaks
 from mlm_lib.losses import masked_cross_entropy
 from mlm_lib.masked_lm import MaskedLanguageModel
 from mlm_lib.masking import MaskingCollator, mask_tokens
-from mlm_lib.mixture import Documents, Stream, Texts
+from mlm_lib.mixture import Documents, Texts
 from mlm_lib.padding import pad_examples
 from mlm_lib.pretrain import pretrain
 from mlm_lib.pretrained import load_checkpoint, save_pretrained
 from mlm_lib.seeds import BatchSeeds
 from mlm_lib.softmax import SampledSoftmaxLoss, SoftmaxLoss, log_uniform_sample
 from mlm_lib.spans import draw_spans
+from mlm_lib.stream import Stream
 from mlm_lib.training import TrainingConfig, train
 from mlm_lib.wordpiece import WordPieceTokenizer
 

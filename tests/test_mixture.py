@@ -7,10 +7,12 @@ import pytest
 import torch
 from small_runs import GRAMMAR, lines
 
-from mlm_lib import DATA, mixture
+from mlm_lib import DATA, mixture, stream
 from mlm_lib.corpus import load_corpus
 from mlm_lib.grammar import Grammar
-from mlm_lib.mixture import Documents, Mixture, Stream, Texts, kind_of
+from mlm_lib.mixture import Documents, Mixture, Texts
+from mlm_lib.recipes import kind_of
+from mlm_lib.stream import Stream
 from mlm_lib.wordpiece import WordPieceTokenizer
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -197,14 +199,14 @@ def written(path, rows):
     return path
 
 
-def stream(path, held_out=10):
+def stream_of(path, held_out=10):
     return Stream(f"stream:{path}", held_out=held_out)
 
 
 @pytest.mark.parametrize("form", ["txt", "jsonl", "csv", "folder"])
 def test_a_stream_holds_every_text_of_every_file_once_and_holds_out_the_first(tmp_path, form):
     rows = list(lines(50))
-    data = stream(written(tmp_path / f"texts.{form}", rows))
+    data = stream_of(written(tmp_path / f"texts.{form}", rows))
     tokenizer = WordPieceTokenizer.train(rows, 150)
     assert list(data.texts()) == rows[10:]
     data.encode(tokenizer, 24)
@@ -220,16 +222,16 @@ def test_a_stream_reads_paragraphs_where_load_corpus_does(tmp_path):
     path = tmp_path / "texts.txt"
     path.write_text("\n\n".join("\n".join(rows[i : i + 3]) for i in range(0, 72, 3)))
     whole = {text for split in ("train", "validation", "test") for text in load_corpus(path, split)}
-    assert set(stream(path, 0).texts()) == whole and len(whole) == 24
+    assert set(stream_of(path, 0).texts()) == whole and len(whole) == 24
 
 
 def test_a_stream_may_name_a_column(tmp_path):
     (tmp_path / "films.csv").write_text(
         "".join(f"{i},{row}\n" for i, row in enumerate(["body", *lines(30)]))
     )
-    assert list(stream(f"{tmp_path / 'films.csv'}:body").texts()) == list(lines(30))[10:]
+    assert list(stream_of(f"{tmp_path / 'films.csv'}:body").texts()) == list(lines(30))[10:]
     with pytest.raises(ValueError, match="no column 'text'"):
-        stream(tmp_path / "films.csv")
+        stream_of(tmp_path / "films.csv")
 
 
 def test_a_folder_of_a_stream_may_hold_other_files_and_brackets_in_its_name(tmp_path):
@@ -238,21 +240,21 @@ def test_a_folder_of_a_stream_may_hold_other_files_and_brackets_in_its_name(tmp_
     (folder / ".DS_Store").write_bytes(b"\0")
     (folder / "README.md").write_text("About these texts")
     (folder / "texts*.txt").write_text("\n".join(lines(30)))
-    assert list(stream(folder).texts()) == list(lines(30))[10:]
+    assert list(stream_of(folder).texts()) == list(lines(30))[10:]
 
 
 def test_a_stream_is_not_read_whole(tmp_path, monkeypatch):
-    read, iter_texts = [], mixture.iter_texts
+    read, iter_texts = [], stream.iter_texts
 
     def counted(source):
         for text in iter_texts(source):
             read.append(text)
             yield text
 
-    monkeypatch.setattr(mixture, "iter_texts", counted)
-    monkeypatch.setattr(mixture, "STREAM_SAMPLE", 500)
-    monkeypatch.setattr(mixture, "STREAM_BUFFER", 300)
-    data = stream(written(tmp_path / "texts.jsonl", list(lines(20_000))))
+    monkeypatch.setattr(stream, "iter_texts", counted)
+    monkeypatch.setattr(stream, "SAMPLE", 500)
+    monkeypatch.setattr(stream, "BUFFER", 300)
+    data = stream_of(written(tmp_path / "texts.jsonl", list(lines(20_000))))
     tokenizer = WordPieceTokenizer.train(data.texts(), 90)
     data.encode(tokenizer, 24)
     assert data.fingerprint() and data.held_out() and len(read) < 1100
@@ -275,7 +277,7 @@ def test_a_fingerprint_is_the_same_in_every_epoch_and_survives_a_checkpoint(
 ):
     part = {
         "memory": lambda: Texts(corpus),
-        "stream": lambda: stream(corpus),
+        "stream": lambda: stream_of(corpus),
         "grammar": partial(Documents, documents=30),
     }
     data = part[kind]()
@@ -301,7 +303,7 @@ def test_a_fingerprint_tells_texts_settings_and_vocabularies_apart(zoo, tmp_path
 
     found = [fingerprint(part, tokenizer) for part in (
         Texts(corpus), Texts(str(edited)), Texts(corpus, copies=2), Texts(corpus, blocks_every=2),
-        stream(corpus), stream(edited), stream(corpus, 11),
+        stream_of(corpus), stream_of(edited), stream_of(corpus, 11),
         few(held_out=5), few(held_out=6), few(documents=9), few(seed=1),
     )]  # fmt: skip
     found.append(fingerprint(Texts(corpus), WordPieceTokenizer(swapped)))

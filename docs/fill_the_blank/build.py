@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tomllib
 from bisect import bisect_left
-from itertools import accumulate
+from itertools import accumulate, count, islice
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -129,8 +129,11 @@ def publish_writer(folder, stage):
     data = tomllib.loads((WRITER / "recipe.toml").read_text("utf-8"))["data"][0]
     grammar, longest = Grammar.load(worlds=data["worlds"]), model.embedder.config.max_length - 2
     lengths = lengths_of(grammar, min(longest, data.get("longest", longest)))
-    texts = [" ".join(words) for words in grammar.sample(TRIAL, seed=1)]
-    settings = publish(model, tokenizer, "course-writer", texts, stage)
+    # The lengths that the page offers: at others the model was not trained, and may be as rough
+    # as it likes.
+    sample = (words for seed in count(1) for words in grammar.sample(1000, seed=seed))
+    short = (" ".join(words) for words in sample if len(words) <= lengths["most"])
+    settings = publish(model, tokenizer, "course-writer", list(islice(short, TRIAL)), stage)
     return settings | {"lengths": lengths}
 
 
