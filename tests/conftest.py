@@ -1,6 +1,7 @@
 """What several test files share."""
 
 import os
+import re
 import shutil
 from pathlib import Path
 
@@ -43,3 +44,23 @@ def pytest_collection_modifyitems(items):
     first those that hold slow tests, and of each kind the larger ones before the smaller."""
     slow = {item.path for item in items if item.get_closest_marker("slow")}
     items.sort(key=lambda item: (item.path not in slow, -item.path.stat().st_size, item.path))
+
+
+# Files that take minutes, and whose tests share only what belongs to one lesson.
+BY_LESSON = ("tests/test_lesson_settings.py", "tests/test_labs.py")
+
+
+@pytest.hookimpl(optionalhook=True)  # there is none without xdist
+def pytest_xdist_make_scheduler(config, log):
+    """With `--dist loadfile`: a worker takes a file as a whole, and of the longest files a lesson."""
+    if config.getvalue("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    class LoadLessonScheduling(LoadFileScheduling):
+        def _split_scope(self, nodeid):
+            file, _, test = nodeid.partition("::")
+            lesson = re.search(r"\[(\w+)", test)
+            return f"{file}[{lesson[1]}]" if file in BY_LESSON and lesson else file
+
+    return LoadLessonScheduling(config, log)

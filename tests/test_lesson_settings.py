@@ -12,39 +12,41 @@ NOTEBOOKS = Path(__file__).parent.parent / "notebooks"
 RUN = {
     "00": [
         {"TOP_K": 1, "SENTENCE": "[MASK] is the capital of france ."},
-        {"OWN_SENTENCE": "The [MASK]!", "TOP_K": 50},
-        {"SEED": 7, "SENTENCE": "this movie is a complete waste of [MASK]"},
+        {"OWN_SENTENCE": "The [MASK]!", "TOP_K": 50, "SEED": 7},
     ],
     "01": [
-        {"CORPUS": "grammar"},
-        {"SIZES": [300], "VOCAB_SIZE": 120},
-        {"SEED": 3, "SIZES": [500, 700, 20000]},
+        {"CORPUS": "grammar", "SIZES": [500, 700, 20000]},
+        {"SIZES": [300], "VOCAB_SIZE": 120, "SEED": 3},
     ],
     "02": [
-        {"MASK_SHARE": 1, "RANDOM_SHARE": 0},
+        {"RATE": 0.3, "SEED": 5, "MASK_SHARE": 1, "RANDOM_SHARE": 0},
         {"RATE": 1, "MASK_SHARE": 0, "RANDOM_SHARE": 1, "EPOCHS": 1},
-        {"RATE": 0.3, "SEED": 5, "MASK_SHARE": 0.5, "RANDOM_SHARE": 0.5},
     ],
     "03": [
-        {"SEED": 3, "STEPS": 30, "HIDE": ["war"]},
         {
             "PASSAGE": "The keeper painted the tower. Élodie thought that it looked unhappily red.",
             "HIDE": ["unhappily", "Élodie", "keeper"],
+            "SEED": 3,
+            "STEPS": 30,
         },
         {"PASSAGE": "film", "HIDE": ["film"]},
     ],
     "04": [
-        {"HIDDEN": ["brilliant", "film"]},
+        {"HIDDEN": ["brilliant", "film"], "SEED": 5, "MASKINGS": 2},
         {"SENTENCE": "the castaways sang unforgettably tonight .", "HIDDEN": ["unforgettably"]},
-        {"SEED": 5, "MASKINGS": 2},
     ],
     "05": [
-        {"SENTENCE": "the [MASK] was awful ."},
+        {"SENTENCE": "the [MASK] was awful .", "SEED": 7, "VOCAB_SIZE": 30522},
         {"BATCH": 1, "LENGTH": 512, "VOCAB_SIZE": 8192},
-        {"SEED": 7, "VOCAB_SIZE": 30522},
     ],
     "06": [
-        {"SENTENCE": "paris is the capital of [MASK] .", "WORD": "paris", "OTHER": "madrid"},
+        {
+            "SENTENCE": "paris is the capital of [MASK] .",
+            "WORD": "paris",
+            "OTHER": "madrid",
+            "LAYER": 0,
+            "DEVICE": "cpu",
+        },
         {
             "SENTENCE": "raise an error if the file does not [MASK] .",
             "WORD": "file",
@@ -52,7 +54,6 @@ RUN = {
             "LONGER": "the function returns a list of strings , and a set if you ask for one .",
             "SEED": 3,
         },
-        {"LAYER": 0, "DEVICE": "cpu"},
     ],
     "07": [
         {"STEPS": 1},
