@@ -540,8 +540,8 @@ def test(args) -> int:
     stored ones. Close with what failed, a line for each step, and the total."""
     # Each worker gets its share of the cores, or their threads would fight over them. Files stay
     # whole (loadfile) and are taken in their order, the long ones first: the last lessons train
-    # models, and conftest.py puts the test files that hold slow tests before the others, the longest
-    # of them lesson by lesson.
+    # models, and conftest.py puts the test files that hold slow tests before the others, the
+    # longest of them lesson by lesson.
     cores = usable_cores()
     workers = min(cores, 4)
     ruff = [sys.executable, "-m", "ruff"]

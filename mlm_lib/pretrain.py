@@ -105,11 +105,9 @@ def pretrain(recipe, out, *, resume=False):
         stream = kind_of(recipe["data"][0]["corpus"]) is Stream
         config = TrainingConfig(**{"group_by_length": not stream} | recipe["training"])
     with named("[model]"):
-        sizes = dict(recipe["model"])
-        kind = sizes.pop("encoder", "bert")
-        wide = whole_number("hidden_size", sizes["hidden_size"])
-        wide = 4 * wide if kind == "bert" else 3 * wide // 2  # as in the published ones
-        shape = ENCODERS[kind](1, pad_token_id=None, **{"intermediate_size": wide} | sizes)
+        start = recipe["model"].get("from")
+        start = load_checkpoint(start) if start is not None else None
+        shape = _shape(dict(recipe["model"]), start)
     with named("[tokenizer]"):
         whole_number("vocab_size", recipe["tokenizer"]["vocab_size"])
         flag("lowercase", recipe["tokenizer"].get("lowercase", True))
@@ -129,8 +127,13 @@ def pretrain(recipe, out, *, resume=False):
         held_out = data.held_out()
 
         # 3. The model and what hides its words.
-        shape = replace(shape, vocab_size=len(tokenizer), pad_token_id=tokenizer.pad_token_id)
+        if start is None:
+            shape = replace(shape, vocab_size=len(tokenizer), pad_token_id=tokenizer.pad_token_id)
+        elif start[1].get_vocab() != tokenizer.vocab:
+            raise ValueError("[tokenizer] is not that of [model] from; leave it out")
         model = _model(shape, config.seed)
+        if start is not None:
+            model.load_state_dict(start[0].state_dict())
         with named("[masking]"):
             kind = COLLATORS[recipe["objective"]]
             collator = kind(tokenizer, **recipe["masking"], seed=config.seed)
@@ -202,6 +205,19 @@ def _tokenizer(table, data, vocab_file):
     if Path(path_name("[tokenizer] from", source)).is_file():
         return WordPieceTokenizer.from_vocab(source, lowercase=lowercase)
     return WordPieceTokenizer(load_checkpoint(source)[1].get_vocab(), lowercase=lowercase)
+
+
+def _shape(sizes, start):
+    """The config of a new model but for the vocabulary, or that of a checkpoint."""
+    kind, source = sizes.pop("encoder", "bert"), sizes.pop("from", None)
+    if start is None:
+        wide = whole_number("hidden_size", sizes["hidden_size"])
+        wide = 4 * wide if kind == "bert" else 3 * wide // 2  # as in the published ones
+        return ENCODERS[kind](1, pad_token_id=None, **{"intermediate_size": wide} | sizes)
+    shape = start[0].embedder.config
+    for name in sizes.keys() - argument_names(type(shape)):
+        raise ValueError(f"has {name!r}, which the encoder of {source} has not")
+    return replace(shape, **sizes)
 
 
 def _model(shape, seed):

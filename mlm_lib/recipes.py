@@ -3,7 +3,8 @@
 A table of a recipe holds the arguments of one class, whose checks and defaults hold: [[data]] those
 of `Documents`, `Texts` or `Stream`, [tokenizer] of `WordPieceTokenizer.train`, [model] of
 `EncoderConfig`, [masking] of `MaskingCollator`, [training] of `TrainingConfig`, [show] of
-`ShowPredictions`. With `encoder = "modern"` in it, [model] holds the arguments of `ModernConfig`.
+`ShowPredictions`. With `encoder = "modern"` in it, [model] holds the arguments of `ModernConfig`;
+with `from = "course-bert"` the weights, shape and tokenizer of a checkpoint are gone on with.
 With `objective = "diffusion"` before the tables the model learns to write, and [masking] holds the
 arguments of `DiffusionCollator`. Built in lessons 08, 15 and 16.
 """
@@ -106,13 +107,20 @@ def complete(tables):
     with named("[model]"):
         encoder = choice("encoder", sizes.get("encoder", "bert"), ENCODERS)
     masking = argument_names(COLLATORS[objective], "tokenizer", "seed")
+    goes_on = "from" in sizes
     sizes = ["encoder", *argument_names(ENCODERS[encoder], "vocab_size", "pad_token_id")]
+    if goes_on:  # the shape is there, and only what is dropped while training may be another
+        names = [name for config in ENCODERS.values() for name in argument_names(config)]
+        sizes = ["from", *dict.fromkeys(name for name in names if name.endswith("dropout"))]
     parts = tables.get("data", [{}])
     if not isinstance(parts, list) or not parts:
         raise ValueError(f"data is {parts!r}; one or more [[data]] are needed")
     recipe = {"objective": objective, "data": [_part(part) for part in parts]}
     for name, keys in (KEYS | {"model": sizes, "masking": masking}).items():
         recipe[name] = OWN.get(name, {}) | _known(f"[{name}]", tables.get(name, {}), keys)
+    if goes_on:
+        recipe["model"] = dict(tables["model"])
+        recipe["tokenizer"]["from"] = recipe["tokenizer"]["from"] or recipe["model"]["from"]
     return recipe
 
 

@@ -52,7 +52,7 @@ BY_LESSON = ("tests/test_lesson_settings.py", "tests/test_labs.py")
 
 @pytest.hookimpl(optionalhook=True)  # there is none without xdist
 def pytest_xdist_make_scheduler(config, log):
-    """With `--dist loadfile`: a worker takes a file as a whole, and of the longest files a lesson."""
+    """By `--dist loadfile` a worker takes a file as a whole, and of the longest files a lesson."""
     if config.getvalue("dist") != "loadfile":
         return None
     from xdist.scheduler import LoadFileScheduling

@@ -725,6 +725,60 @@ def test_an_objective_that_is_none_is_one_line(tmp_path, recipe, corpus, capsys,
     one_line(tmp_path, capsys, file, [words])
 
 
+# ------------------------------------------------------------------------------------ going on from
+
+FROM = '[model]\nfrom = "{}"\ndropout = 0.0\n'
+DATA_OF = '[[data]]\ncorpus = "{}"\n'
+
+
+@pytest.fixture
+def going_on(tmp_path, corpus, folder):
+    """A function that writes a recipe which goes on from a checkpoint, on texts of its words."""
+    words = [word for word in load_checkpoint(folder)[1].get_vocab() if word.isalpha()]
+    corpus.write_text("\n".join(" ".join(words[n:] + words[:n]) for n in range(len(words))))
+
+    def write(model=FROM.format("{folder}"), source=folder):
+        text = DATA_OF.format(corpus) + model.format(folder=source) + "[training]\nsteps = 1\n"
+        (tmp_path / "further.toml").write_text(text)
+        return tmp_path / "further.toml"
+
+    return write
+
+
+@pytest.mark.parametrize("objective", ["masked", "diffusion"])
+def test_a_recipe_may_go_on_from_a_checkpoint(tmp_path, going_on, folder, asked, objective):
+    file = going_on()
+    file.write_text(f'objective = "{objective}"\n' + file.read_text())
+    found = asked("--config", file, "--out", tmp_path / "out")
+    source, tokenizer = load_checkpoint(folder)
+    for name, weight in source.state_dict().items():
+        assert torch.equal(found["model"].state_dict()[name], weight), name
+    config = found["model"].embedder.config
+    assert config.dropout == 0 and config.hidden_size == source.embedder.config.hidden_size
+    vocab = (tmp_path / "out" / "tokenizer" / "vocab.txt").read_text().split("\n")[:-1]
+    assert vocab == sorted(tokenizer.get_vocab(), key=tokenizer.get_vocab().get)
+
+
+@pytest.mark.parametrize(
+    "model, words",
+    [
+        ('[model]\nfrom = "{folder}"\nhidden_size = 8\n', ["[model] has 'hidden_size'", "from, "]),
+        ('[model]\nfrom = "{folder}"\nmlp_dropout = 0.0\n', ["[model] has 'mlp_dropout'", "tiny"]),
+        ('[model]\nfrom = "{folder}"\ndropout = 1.5\n', ["[model] dropout=1.5"]),
+        ('[model]\nfrom = ""\n', ["[model]", "''"]),
+        (
+            '[tokenizer]\nfrom = "course-bert"\n[model]\nfrom = "{folder}"\n',
+            ["[tokenizer] is not that of [model] from"],
+        ),
+    ],
+)
+def test_what_a_checkpoint_settles_cannot_be_said_again(tmp_path, going_on, capsys, model, words):
+    one_line(tmp_path, capsys, going_on(model=model), words)
+
+
+# ------------------------------------------------------------------------------------ course-writer
+
+
 def test_the_recipe_of_course_writer_means_what_it_meant(tmp_path, asked, monkeypatch):
     texts = [" ".join(words) for words in Grammar.load(worlds=["films"]).sample(9)]
     monkeypatch.setattr(mixture.Documents, "_sample", lambda self, number, seed: texts)
