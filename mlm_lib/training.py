@@ -50,7 +50,8 @@ def train(model, dataset, collator, config, *, out=None, resume=False, evaluate=
             `MaskedLanguageModel` or, without weights, a transformers model. Of a batch
             without `labels` the loss must be a mean over all pairs of neighbours, as a
             `LanguageModel`'s is. Sparse gradients are applied by SparseAdam, if their modules say
-            `sparse=True` (see `Optimizers`); on an accelerator it then waits at each step.
+            `sparse=True` (see `Optimizers`). With these, as with Muon, an accelerator is waited
+            for at each step.
         dataset: a sequence of examples, or an iterable that can be read again and again, such as
             the streaming datasets of `datasets`; its `set_epoch` is called if it has one, and so is
             its `fingerprint`, by which a resumed run knows its data.
