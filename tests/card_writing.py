@@ -7,12 +7,15 @@ many documents are possible, their nats given their length, and how many words a
 import math
 import sys
 
+import torch
+
 from mlm_lib.diffusion import nelbo, write
 from mlm_lib.grammar import Grammar
 from mlm_lib.mixture import HELD_OUT_SEED
 from mlm_lib.pretrained import load_checkpoint
 
 WORLDS, LONGEST = ["films"], 32
+GENRES = {"comedy", "thriller", "western", "adventure", "romance"}
 RULES = [
     {"rule": "random"},
     {"rule": "confident"},
@@ -36,6 +39,19 @@ def judged(grammar, documents):
     return len(finite) / len(nats), mean, (spread / max(1, len(finite))) ** 0.5
 
 
+@torch.no_grad()
+def second_genre(model, tokenizer):
+    """The mean probability of a genre that the text has told before, all else seen."""
+    found = []
+    for words in Grammar.load(worlds=WORLDS).sample(4000, seed=9):
+        told = [at for at, word in enumerate(words, 1) if word in GENRES]
+        if len(told) == 2 and len(words) <= LONGEST:
+            ids = torch.tensor([tokenizer.encode(" ".join(words))])
+            answer, ids[0, told[1]] = ids[0, told[1]].item(), tokenizer.mask_token_id
+            found.append(model(ids)["logits"][0, told[1]].softmax(-1)[answer].item())
+    return sum(found) / len(found)
+
+
 def main(name="course-writer", number="200"):
     model, tokenizer = load_checkpoint(name)
     grammar = Grammar.load(worlds=WORLDS)
@@ -49,6 +65,7 @@ def main(name="course-writer", number="200"):
     words = bound.count / len(rows)
     print(f"bound {bound.nats * words:.2f} ± {bound.standard_error * words:.2f} nats a document")
     print(f"floor {floor.nats * words:.2f} ± {floor.standard_error * words:.2f}")
+    print(f"a genre told a second time gets a probability of {second_genre(model, tokenizer):.2f}")
     lengths = [len(words) for words in documents]
     told = [("the grammar's own", documents)]
     for options in RULES:
