@@ -3,6 +3,7 @@
 import os
 import re
 import shutil
+import zlib
 from pathlib import Path
 
 import built_site
@@ -37,6 +38,12 @@ def site(tmp_path_factory):
     """The folder of the built site. Workers of one run share it."""
     base = tmp_path_factory.getbasetemp()
     return built_site.once(base.parent if "PYTEST_XDIST_WORKER" in os.environ else base)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item):
+    """Random numbers of its own for each test, and the same ones in each run: what holds, stays."""
+    torch.manual_seed(zlib.crc32(item.nodeid.encode()))
 
 
 def pytest_collection_modifyitems(items):
