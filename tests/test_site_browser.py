@@ -42,10 +42,13 @@ def open_page(browser, address):
         assert found == []
 
 
-def test_home_shows_its_figure_and_leads_to_a_lesson(open_page):
-    page = open_page("index.html")
+@pytest.mark.parametrize("width", [390, 1280])
+def test_home_shows_its_whole_figure_and_leads_to_a_lesson(open_page, width):
+    page = open_page("index.html", width=width)
     figure = page.locator(".stored-figure img")
     assert figure.is_visible() and figure.evaluate("image => image.naturalWidth") > 300
+    ends = "image => image.parentElement.scrollWidth - image.parentElement.clientWidth"
+    assert figure.evaluate(ends) == 0
     page.locator(".lesson-map a", has_text="Masking").click()
     page.wait_for_url("**/notebooks/02_masking.html")
     assert page.locator("h1").inner_text().startswith("02")

@@ -1,7 +1,6 @@
 // What scrolls can be reached by keyboard, and only that.
 function letScrollersBeReached() {
-  const boxes = "pre, .table-wrapper, .text_html, .stored-figure";
-  for (const box of document.querySelectorAll(boxes)) {
+  for (const box of document.querySelectorAll("pre, .table-wrapper, .text_html")) {
     if (box.scrollWidth > box.clientWidth) {
       box.tabIndex = 0;
     } else {
