@@ -258,8 +258,8 @@ def docs(tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_docs_take_less_than_40_seconds_and_import_none_of_the_packages(docs):
-    assert docs["seconds"] < 40
+def test_docs_take_less_than_two_minutes_and_import_none_of_the_packages(docs):
+    assert docs["seconds"] < 120  # 25 on a quiet machine
     assert docs["imported"] == []
 
 

@@ -32,12 +32,21 @@ RUN = {
         {"PASSAGE": "film", "HIDE": ["film"]},
     ],
     "04": [
-        {"HIDDEN": ["brilliant", "film"], "SEED": 5, "MASKINGS": 2},
-        {"SENTENCE": "the castaways sang unforgettably tonight .", "HIDDEN": ["unforgettably"]},
+        {
+            "SENTENCE": "the castaways sang unforgettably tonight .",
+            "HIDDEN": ["unforgettably"],
+            "SEED": 5,
+            "MASKINGS": 2,
+        }
     ],
     "05": [
-        {"SENTENCE": "the [MASK] was awful .", "SEED": 7, "VOCAB_SIZE": 30522},
-        {"BATCH": 1, "LENGTH": 512, "VOCAB_SIZE": 8192},
+        {
+            "SENTENCE": "the [MASK] was awful .",
+            "SEED": 7,
+            "BATCH": 1,
+            "LENGTH": 512,
+            "VOCAB_SIZE": 30522,
+        }
     ],
     "06": [
         {
@@ -63,7 +72,7 @@ RUN = {
             "STEPS": 2,
         },
     ],
-    "08": [{"WORLD": "animals", "SEED": 3}, {"STEPS": 60, "LEARNING_RATE": 5e-4, "HELD_OUT": 60}],
+    "08": [{"WORLD": "animals", "SEED": 3, "STEPS": 60, "LEARNING_RATE": 5e-4, "HELD_OUT": 60}],
     "09": [{"SEED": 2**32 - 1, "STEPS": 1}],
     "10": [{"WIDTH": 7, "STEPS": 11, "MASKED_STEPS": 13, "DOCUMENTS": 32}],
     "11": [{"CORPUS": "grammar", "SAMPLES": 1}],
@@ -71,7 +80,7 @@ RUN = {
     "13": [{"SEED": 3, "LEARNING_RATE": 1e-3}],
     "14": [{"SEED": 3, "SIZES": [11, 40, 90], "SEEDS": 2}],
     "15": [{"SEED": 3, "STEPS": 7, "HELD_OUT": 31, "WRITTEN": 13}],
-    "16": [{"SEED": 5, "REVIEWS": 9, "LEARNING_RATE": 1e-3}, {"STEPS": 12, "DOCUMENTS": 60}],
+    "16": [{"SEED": 5, "REVIEWS": 9, "LEARNING_RATE": 1e-3, "STEPS": 12, "DOCUMENTS": 60}],
 }
 REFUSED = {
     "00": [{"TOP_K": 9000}, {"SENTENCE": "no blank here ."}, {"OWN_SENTENCE": "[MASK] and [MASK]"}],
