@@ -1,7 +1,8 @@
-"""README.md: what it shows, names and links to is there, and is what the course makes."""
+"""README.md and docs/using.md: what they show and link to is there, what they say to run runs."""
 
 import json
 import re
+import shlex
 import sys
 from pathlib import Path
 
@@ -9,8 +10,12 @@ import pytest
 from notebook_doors import PYPROJECT, REPOSITORY, ROOT, colab_address
 
 sys.path.insert(0, str(ROOT))
+import course
+
 README = (ROOT / "README.md").read_text("utf-8")
 LESSONS = sorted((ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb"))
+USING = (ROOT / "docs" / "using.md").read_text("utf-8")
+COMMANDS = sorted(set(re.findall(r"python3 course\.py [^`\n]+", README + USING)))
 BADGE = re.compile(r"^\[!\[([^\]]+)\]\(([^)]+)\)\]\(([^)]+)\)$", re.M)
 LINKS = sorted(set(re.findall(r"\]\(([^)]+)\)", README)))
 
@@ -60,3 +65,20 @@ def test_what_is_told_stands_on_the_first_screens():
     places = [README.index(text) for text in wanted]
     assert places == sorted(places)
     assert README[: places[-1]].count("\n") < 32
+    assert README.count("\n") < 64, "the rest has its place in docs/using.md"
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_is_one_that_course_py_takes(command):
+    course.parse(shlex.split(command, comments=True)[2:])
+
+
+def test_the_course_is_cloned_from_where_it_is():
+    assert f"git clone {REPOSITORY} &&" in USING and f"pip install git+{REPOSITORY}`" in USING
+
+
+def test_the_package_alone_runs_as_it_is_shown(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (shown,) = re.findall(r"```python\n(.+?)```", USING, re.S)
+    exec(shown, names := {})
+    assert names["loss"].item() > 0 and (tmp_path / "my-bert" / "config.json").is_file()
