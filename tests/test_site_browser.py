@@ -87,7 +87,12 @@ def test_a_search_finds_a_lesson(open_page, site, way):
     page.wait_for_url("**/notebooks/11_sampled_softmax.html*")
 
 
-WIDE = ["instructors.html", "labs.html", "notebooks/12_evaluation.html"]  # have tables
+WIDE = [
+    "using.html",
+    "instructors.html",
+    "labs.html",
+    "notebooks/12_evaluation.html",
+]  # have tables
 
 
 @pytest.mark.parametrize(
@@ -98,6 +103,15 @@ def test_no_page_is_wider_than_its_window(open_page, name, width):
     page.evaluate("document.querySelectorAll('details').forEach(one => one.open = true)")
     wide = page.evaluate("document.documentElement.scrollWidth")
     assert wide <= width
+
+
+@pytest.mark.parametrize("name", ["index.html", "using.html", LESSON])
+def test_code_wraps_on_a_phone(open_page, name):
+    page = open_page(name, width=390)
+    cut = page.locator("article pre:not(.cell_output pre)").evaluate_all(
+        "all => all.filter(one => one.scrollWidth > one.clientWidth).map(one => one.textContent)"
+    )
+    assert cut == []
 
 
 def test_code_of_a_hundred_characters_fits_its_line(open_page):
