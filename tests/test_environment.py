@@ -110,6 +110,7 @@ def test_everything_imported_is_declared():
     declared = {canonicalize_name(r.name) for r in [*CORE, *sum(EXTRAS.values(), [])]}
     declared |= {"mlm-course", "ipython"}  # ipykernel is IPython's kernel
     own = {
+        "course",
         "mlm_lib",
         "classroom",
         "benchmarks",
