@@ -1,4 +1,4 @@
-"""`mlm_lib.dropout.drop` against `F.dropout`, on a processor: `python -m benchmarks.dropout`.
+"""`mlm_lib.encoder.drop` against `F.dropout`, on a processor: `python -m benchmarks.dropout`.
 
 The two take turns on tensors of the encoder's shapes, with one thread and with two. Prints a
 Markdown table. The forward pass is timed; backward, both make the same product of the gradient.
@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from benchmarks.turns import medians, versions
-from mlm_lib.dropout import drop
+from mlm_lib.encoder import drop
 
 SHARE = 0.1
 SHAPES = {

@@ -16,7 +16,8 @@ from torch.profiler import ProfilerActivity, profile
 from transformers import BertConfig, BertForMaskedLM
 
 from benchmarks.turns import medians, versions
-from mlm_lib.losses import IGNORE, masked_cross_entropy
+from mlm_lib.labels import IGNORE
+from mlm_lib.losses import masked_cross_entropy
 from mlm_lib.pretrained import from_hf
 from mlm_lib.training import native_bf16
 

@@ -13,7 +13,7 @@ import torch
 
 from benchmarks.model import peak_memory
 from benchmarks.turns import medians, versions
-from mlm_lib.losses import SampledSoftmaxLoss, SoftmaxLoss
+from mlm_lib.softmax import SampledSoftmaxLoss, SoftmaxLoss
 
 N, D, SAMPLES = 256, 128, 1000
 SMALL, LARGE = 50_000, 1_000_000

@@ -16,7 +16,7 @@ from pathlib import Path
 from classroom.lab import Lab, NotALab, Submission, labs, read_lab, read_submission
 from classroom.marker import CouldNotRun, Limits, Mark, as_json, ended, first_to_look_at, mark
 from classroom.runner import RAN
-from mlm_lib.files import write
+from mlm_lib.engine.files import write
 
 COLUMNS = ["student", "file", "lab", "status", "points", "possible", "work"]
 COMPLETE, MARKED, PARTLY, UNREAD = "complete", "marked", "not all could be run", "not read"

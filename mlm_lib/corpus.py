@@ -11,9 +11,9 @@ import torch
 
 from mlm_lib import DATA
 from mlm_lib.checks import choice, id_list, iterable, path_name, shown, whole_number
-from mlm_lib.docstrings import load_docs
-from mlm_lib.docstrings import prose_sentences as prose_sentences  # lessons find it here
-from mlm_lib.text_files import SUFFIXES, iter_texts, path_and_column
+from mlm_lib.engine.docstrings import load_docs
+from mlm_lib.engine.docstrings import prose_sentences as prose_sentences
+from mlm_lib.engine.text_files import SUFFIXES, iter_texts, path_and_column
 
 SPLITS = ("train", "validation", "test")
 NAMED = ("grammar", "reviews", "docs")

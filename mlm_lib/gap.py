@@ -14,9 +14,9 @@ import torch.nn.functional as F
 
 from mlm_lib import DATA
 from mlm_lib.checks import choice
-from mlm_lib.grammar_file import SLOT, read_worlds
-from mlm_lib.held_out import modes_kept
+from mlm_lib.engine.grammar_file import SLOT, read_worlds
 from mlm_lib.labels import IGNORE
+from mlm_lib.training import modes_kept
 
 FREE = "drawn freely"
 

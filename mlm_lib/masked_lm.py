@@ -13,7 +13,8 @@ import torch.nn as nn
 from mlm_lib.checks import ids, integers, probability, real_mask, refused, same_shape, whole_number
 from mlm_lib.encoder import ACTIVATIONS, BertEncoder
 from mlm_lib.heads import MaskedLMHead, flat_index, gather
-from mlm_lib.losses import IGNORE, masked_cross_entropy, weighted_cross_entropy
+from mlm_lib.labels import IGNORE
+from mlm_lib.losses import masked_cross_entropy, weighted_cross_entropy
 
 
 class MaskedLanguageModel(nn.Module):

@@ -4,6 +4,10 @@ Sources: Devlin et al. 2019 (15%, 80/10/10), the whole-word release of BERT (201
 """
 
 import hashlib
+import math
+import multiprocessing
+import re
+from functools import lru_cache
 
 import numpy as np
 import torch
@@ -21,18 +25,131 @@ from mlm_lib.checks import (
     shares,
     whole_number,
 )
-from mlm_lib.labels import (  # noqa: F401 (lessons import the label formats from here)
-    IGNORE,
-    labels_to_minus_one,
-    labels_to_positions,
-    labels_to_targets,
-    minus_one_to_labels,
-    positions_to_labels,
-    targets_to_labels,
-)
-from mlm_lib.padding import pad_examples
-from mlm_lib.seeds import BatchSeeds
-from mlm_lib.spans import draw_spans
+from mlm_lib.engine.padding import pad_examples
+from mlm_lib.labels import IGNORE
+
+# ------------------------------------------------------------------------------------ seeds
+#
+# Random numbers for each batch, from nothing but the seed, the epoch and the batch. Lesson 02.
+
+
+MARKS = 2**32  # above any mark of an epoch's workers
+
+
+class BatchSeeds:
+    """A generator for each batch, the same ones in any number of DataLoader workers.
+
+    A batch's generator is seeded with a hash of `seed`, the epoch and the batch's number. Without
+    workers the batches are counted on and on; in workers from 0 in each epoch.
+
+    Each epoch's workers are new processes, which know nothing of the epochs before. Torch's seed
+    does not tell them either, since a program may set it anew before each epoch. Two things do:
+
+    1. The name of a process ends in its number among its parent's children, and a DataLoader starts
+       its workers in a row. So all workers of an epoch can name the number of the first: its mark.
+    2. One integer in shared memory outlives them: the epochs begun so far and the newest mark. A
+       worker that finds another mark than its own begins the next epoch. It is one integer so that
+       it is read and written whole: the workers of an epoch may come in any order, or at once, and
+       all write the same.
+
+    Args:
+        seed: a whole number; with None torch's global generator decides.
+
+    Raises:
+        ValueError: a seed that is no whole number.
+    """
+
+    def __init__(self, seed=None):
+        self.seed = whole_number("seed", seed, least=None, none=True)
+        self.batches = 0  # made in this process; in a worker, in this epoch
+        self._epoch, self._mark = 0, None
+        self._begun = torch.zeros((), dtype=torch.long).share_memory_()  # epochs · MARKS + mark
+
+    def __setstate__(self, state):
+        self.__dict__.update(state)
+        if not self._begun.is_shared():  # a copy counts for itself, a spawned worker with the rest
+            self._begun = (self._begun // MARKS * MARKS).share_memory_()
+
+    def next_generator(self):
+        """The generator of the next batch; None, which means the global one, without a seed."""
+        if self.seed is None:
+            return None
+        worker = torch.utils.data.get_worker_info()
+        if worker is None:
+            epoch, batch = self._begun.item() // MARKS, self.batches
+        else:
+            self._find_epoch(worker)
+            # A DataLoader deals its batches out to the workers in turn.
+            epoch, batch = self._epoch, self.batches * worker.num_workers + worker.id
+        self.batches += 1
+        name = f"{self.seed} {epoch} {batch}".encode()
+        digest = hashlib.blake2b(name, digest_size=8).digest()
+        return torch.Generator().manual_seed(int.from_bytes(digest, "little") >> 1)
+
+    def _find_epoch(self, worker):
+        number = int(re.split("[-:]", multiprocessing.current_process().name)[-1])  # "Process-2:7"
+        mark = number - worker.id
+        if mark == self._mark:
+            return  # not the first batch of this worker
+        begun, newest = divmod(self._begun.item(), MARKS)
+        if mark != newest:
+            begun += 1
+            self._begun.fill_(begun * MARKS + mark)
+        self._mark, self._epoch, self.batches = mark, begun - 1, 0
+
+
+# ------------------------------------------------------------------------------------ spans
+#
+# Runs of neighbouring words, with SpanBERT's lengths and an exact rate. A task of lesson 02.
+#
+# Source: Joshi et al. 2020 (SpanBERT). There spans are drawn until 15% of a text is covered; here
+# each word may start one, with a chance that covers every word with probability `rate` exactly.
+
+
+SPAN_P, SPAN_MAX = 0.2, 10  # lengths: geometric, at most ten words, 3.8 on average
+
+
+def draw_spans(shape, rate, *, generator=None, device="cpu"):
+    """Which of (B, W) words lie in a span, as bool; each does with probability `rate`.
+
+    Raises:
+        ValueError: a rate that is no probability.
+    """
+    rows, words = shape
+    start_chance, cumulative = span_law(probability("rate", rate))
+    # 1. A span may start anywhere, also at the nine words before the row, so that the first word
+    #    of a row is reached as often as one in the middle.
+    wide = (rows, words + SPAN_MAX - 1)
+    starts = torch.rand(wide, generator=generator, device=device) < start_chance
+    # 2. Its length: the place of a uniform number in the lengths' cumulative law.
+    uniform = torch.rand(wide, generator=generator, device=device)
+    lengths = 1 + torch.bucketize(uniform, cumulative.to(device))
+    # 3. A word lies in a span if one that has started by then ends after it.
+    place = torch.arange(wide[1], device=device)
+    ends = torch.where(starts, place + lengths, 0)  # the first word after the span
+    return (ends.cummax(1).values > place)[:, SPAN_MAX - 1 :]  # (B, W)
+
+
+@lru_cache
+def span_law(rate):
+    """The chance to start a span at a word, and the cumulative law of the lengths 1..9.
+
+    A word is free if none of the spans reaches it that start k = 0..9 words before, each with
+    chance s: rate = 1 − Π (1 − s · P(length > k)). The right side rises with s, so halving finds s.
+
+    >>> chance, lengths = span_law(0.15)
+    >>> round(chance, 4), [round(share, 2) for share in lengths.tolist()[:3]]
+    (0.0422, [0.22, 0.4, 0.55])
+    """
+    weights = [(1 - SPAN_P) ** k for k in range(SPAN_MAX)]
+    reach = [sum(weights[k:]) / sum(weights) for k in range(SPAN_MAX)]  # P(length > k)
+    low, high = 0.0, 1.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        covered = 1 - math.prod(1 - middle * share for share in reach)
+        low, high = (middle, high) if covered < rate else (low, middle)
+    return high, torch.tensor([1 - share for share in reach[1:]])
+
 
 STRATEGIES = ("token", "whole_word", "span")
 

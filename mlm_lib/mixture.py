@@ -13,9 +13,9 @@ from mlm_lib.checks import path_name, refused, whole_number
 from mlm_lib.corpus import load_corpus, pack_blocks
 from mlm_lib.gap import answers_back
 from mlm_lib.grammar import Grammar
-from mlm_lib.held_out import HeldOut
 from mlm_lib.masking import MaskingCollator
 from mlm_lib.rows import digest_of, row_encoder, settings_of
+from mlm_lib.training import HeldOut
 
 HELD_OUT_SEED = 2**32 + 1  # of the grammar's held-out documents, no seed of documents to train on
 

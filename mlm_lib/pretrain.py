@@ -18,9 +18,11 @@ from pathlib import Path
 import torch
 
 from mlm_lib.checks import choice, flag, path_name, refused, whole_number
-from mlm_lib.files import only_writer
+from mlm_lib.diffusion import DiffusionCollator
+from mlm_lib.engine.checkpoints import Checkpoints
+from mlm_lib.engine.files import only_writer
+from mlm_lib.engine.log import TrainingStopped
 from mlm_lib.masked_lm import MaskedLanguageModel
-from mlm_lib.masking_rates import DiffusionCollator
 from mlm_lib.mixture import Mixture
 from mlm_lib.pretrained import load_checkpoint, save_pretrained
 from mlm_lib.recipes import (
@@ -34,7 +36,7 @@ from mlm_lib.recipes import (
     read_recipe,
 )
 from mlm_lib.stream import Stream
-from mlm_lib.training import Checkpoints, ShowPredictions, TrainingConfig, TrainingStopped, train
+from mlm_lib.training import ShowPredictions, TrainingConfig, train
 from mlm_lib.wordpiece import WordPieceTokenizer
 
 

@@ -31,7 +31,7 @@ from mlm_lib.checkpoint_files import (
 )
 from mlm_lib.checks import path_name, refused, torch_device, whole_number
 from mlm_lib.encoder import ACTIVATIONS, MOST_LAYERS, BertEncoder, EncoderConfig
-from mlm_lib.files import write_folder
+from mlm_lib.engine.files import write_folder
 from mlm_lib.heads import MaskedLMHead
 from mlm_lib.masked_lm import MaskedLanguageModel
 from mlm_lib.modern import ModernConfig, ModernEncoder

@@ -15,9 +15,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from mlm_lib.checks import choice, path_name, refused
+from mlm_lib.diffusion import DiffusionCollator
 from mlm_lib.encoder import EncoderConfig
 from mlm_lib.masking import MaskingCollator
-from mlm_lib.masking_rates import DiffusionCollator
 from mlm_lib.mixture import Documents, Texts
 from mlm_lib.modern import ModernConfig
 from mlm_lib.stream import Stream

@@ -7,7 +7,7 @@ import torch.nn as nn
 import torch.nn.functional as F
 
 from mlm_lib.checks import as_tensor, flag, floats, ids, tensor, whole_number
-from mlm_lib.cross_entropy import at_least_float32
+from mlm_lib.losses import at_least_float32
 
 # F.cross_entropy would pass over −100 in silence; here every target counts.
 NO_LABEL_IS_IGNORED = torch.iinfo(torch.long).min

@@ -8,10 +8,10 @@ must stay the same when a run goes on.
 from itertools import islice
 
 from mlm_lib.checks import path_name, whole_number
-from mlm_lib.corpus import iter_texts
-from mlm_lib.held_out import HeldOut
+from mlm_lib.engine.text_files import iter_texts
 from mlm_lib.masking import MaskingCollator
 from mlm_lib.rows import digest_of, row_encoder, settings_of
+from mlm_lib.training import HeldOut
 
 SAMPLE = 20000  # texts that the tokenizer learns from and the fingerprint covers
 BUFFER = 10000  # rows among which a stream is shuffled

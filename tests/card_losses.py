@@ -10,8 +10,8 @@ from collections import Counter
 import torch
 import torch.nn.functional as F
 
-from mlm_lib.batches import example_length
 from mlm_lib.corpus import load_corpus
+from mlm_lib.engine.batches import example_length
 from mlm_lib.labels import IGNORE
 from mlm_lib.masking import MaskingCollator
 from mlm_lib.pretrained import load_checkpoint

@@ -9,10 +9,11 @@ import sys
 
 import torch
 
-from mlm_lib.diffusion import nelbo, write
+from mlm_lib.diffusion import nelbo
 from mlm_lib.grammar import Grammar
 from mlm_lib.mixture import HELD_OUT_SEED
 from mlm_lib.pretrained import load_checkpoint
+from mlm_lib.writing import write
 
 WORLDS, LONGEST = ["films"], 32
 GENRES = {"comedy", "thriller", "western", "adventure", "romance"}

@@ -5,7 +5,7 @@ import tiny_bert
 import torch
 import torch.nn as nn
 
-from mlm_lib.padding import pad_examples
+from mlm_lib.engine.padding import pad_examples
 from mlm_lib.pretrained import from_hf
 
 HF = tiny_bert.bert().double()  # reads 20 tokens; 16 rows, of which 12 are tokens

@@ -16,7 +16,7 @@ from readers import (
     masked_rows,
 )
 
-from mlm_lib.answers import masked_answers
+from mlm_lib.evaluation import masked_answers
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 ROWS = masked_rows()

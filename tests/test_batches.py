@@ -5,8 +5,9 @@ import pytest
 import torch
 from training_toys import ROWS, Recorder, Seen, Stream, draw_in_callback, go
 
-from mlm_lib import batches, labels
-from mlm_lib.batches import Order, count_targets, own_share
+from mlm_lib import labels
+from mlm_lib.engine import batches
+from mlm_lib.engine.batches import Order, count_targets, own_share
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

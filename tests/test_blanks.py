@@ -5,7 +5,7 @@ import torch
 from readers import HF, OURS, TOKENIZER, V, assert_leaves_no_trace, both_models, both_tokenizers
 from transformers import pipeline
 
-from mlm_lib.blanks import fill_mask
+from mlm_lib.evaluation import fill_mask
 from mlm_lib.pretrained import load_checkpoint, to_hf
 from mlm_lib.wordpiece import WordPieceTokenizer
 

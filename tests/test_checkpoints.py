@@ -27,8 +27,8 @@ from training_toys import (
     weights,
 )
 
-from mlm_lib.checkpoints import Checkpoints, restore
-from mlm_lib.history import History
+from mlm_lib.engine.checkpoints import Checkpoints, restore
+from mlm_lib.engine.log import History
 
 posix = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -9,12 +9,11 @@ import torch.nn as nn
 from toys import tokenizer_of
 
 from mlm_lib import checks
-from mlm_lib.batches import Order
-from mlm_lib.checkpoints import Checkpoints
-from mlm_lib.contextualizers import LSTMContextualizer, TransformerContextualizer
 from mlm_lib.corpus import load_corpus, pack_blocks
-from mlm_lib.dropout import Dropout, drop
-from mlm_lib.encoder import BertEncoder, EncoderConfig
+from mlm_lib.encoder import BertEncoder, Dropout, EncoderConfig, drop
+from mlm_lib.engine.batches import Order
+from mlm_lib.engine.checkpoints import Checkpoints
+from mlm_lib.engine.padding import pad_examples
 from mlm_lib.evaluation import (
     Answers,
     by_frequency,
@@ -29,22 +28,23 @@ from mlm_lib.evaluation import (
 )
 from mlm_lib.grammar import Grammar
 from mlm_lib.heads import MaskedLMHead
-from mlm_lib.held_out import HeldOut, ShowPredictions
 from mlm_lib.labels import labels_to_positions, labels_to_targets, positions_to_labels
-from mlm_lib.language_model import LanguageModel, LanguageModelEmbedder
+from mlm_lib.language_model import (
+    LanguageModel,
+    LanguageModelEmbedder,
+    LSTMContextualizer,
+    TransformerContextualizer,
+)
 from mlm_lib.leakage import find_leaks
 from mlm_lib.losses import masked_cross_entropy
 from mlm_lib.masked_lm import MaskedLanguageModel
-from mlm_lib.masking import MaskingCollator, mask_tokens
+from mlm_lib.masking import BatchSeeds, MaskingCollator, draw_spans, mask_tokens
 from mlm_lib.mixture import Documents, Texts
-from mlm_lib.padding import pad_examples
 from mlm_lib.pretrain import pretrain
 from mlm_lib.pretrained import load_checkpoint, save_pretrained
-from mlm_lib.seeds import BatchSeeds
 from mlm_lib.softmax import SampledSoftmaxLoss, SoftmaxLoss, log_uniform_sample
-from mlm_lib.spans import draw_spans
 from mlm_lib.stream import Stream
-from mlm_lib.training import TrainingConfig, train
+from mlm_lib.training import HeldOut, ShowPredictions, TrainingConfig, train
 from mlm_lib.wordpiece import WordPieceTokenizer
 
 pytestmark = pytest.mark.usefixtures("one_thread")

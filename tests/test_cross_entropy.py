@@ -4,9 +4,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from mlm_lib import cross_entropy
-from mlm_lib.cross_entropy import summed_cross_entropy
-from mlm_lib.peak_memory import PeakMemory
+from mlm_lib import losses as cross_entropy
+from mlm_lib.engine.peak_memory import PeakMemory
+from mlm_lib.losses import summed_cross_entropy
 
 by_parts = cross_entropy._ByParts.apply
 TYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)

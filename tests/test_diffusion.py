@@ -18,18 +18,11 @@ from readers import (
 )
 from writing_toys import GRAMMARS, World
 
-from mlm_lib.diffusion import (
-    DRAWS,
-    Bound,
-    DiffusionCollator,
-    exact_nelbo,
-    log_posteriors,
-    nelbo,
-    write,
-)
+from mlm_lib.diffusion import DRAWS, Bound, DiffusionCollator, exact_nelbo, log_posteriors, nelbo
 from mlm_lib.grammar import Grammar
-from mlm_lib.held_out import HeldOut
 from mlm_lib.pretrained import from_hf
+from mlm_lib.training import HeldOut
+from mlm_lib.writing import write
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from mlm_lib import docstrings
-from mlm_lib.docstrings import load_docs, prose_sentences
+from mlm_lib.engine import docstrings
+from mlm_lib.engine.docstrings import load_docs, prose_sentences
 
 SCRIPTS = Path(__file__).parent / "scripts"
 SOURCE = Path(docstrings.__file__).read_text(encoding="utf-8")

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from mlm_lib import encoder
-from mlm_lib.dropout import Dropout, drop
+from mlm_lib.encoder import Dropout, drop
 
 
 @pytest.mark.parametrize("share", [0.1, 0.37, 0.9])

@@ -20,8 +20,8 @@ from mlm_lib.evaluation import (
     mean_nats,
 )
 from mlm_lib.grammar import Grammar
-from mlm_lib.held_out import HeldOut
 from mlm_lib.masking import MaskingCollator
+from mlm_lib.training import HeldOut
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 BATCHES = batches_of(masked_rows(), 4)

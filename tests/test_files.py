@@ -9,8 +9,8 @@ import time
 import pytest
 from hub import ROOT, answer_of, start
 
-from mlm_lib import files
-from mlm_lib.files import only_writer, write, write_folder
+from mlm_lib.engine import files
+from mlm_lib.engine.files import only_writer, write, write_folder
 
 posix = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork and signals")
 OWN = ["config.json", "*.bin"]

@@ -21,7 +21,7 @@ from training_toys import (
 )
 
 from mlm_lib.encoder import EncoderConfig
-from mlm_lib.fingerprint import fingerprint, refuse_another_run
+from mlm_lib.engine.checkpoints import fingerprint, refuse_another_run
 from mlm_lib.masked_lm import MaskedLanguageModel
 from mlm_lib.masking import MaskingCollator
 from mlm_lib.wordpiece import WordPieceTokenizer

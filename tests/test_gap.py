@@ -9,9 +9,9 @@ from small_runs import GRAMMAR
 from mlm_lib.encoder import EncoderConfig
 from mlm_lib.gap import answers_back, pattern, split_sentences, surprises, word_kinds
 from mlm_lib.grammar import Grammar
-from mlm_lib.held_out import HeldOut
 from mlm_lib.masked_lm import MaskedLanguageModel
 from mlm_lib.masking import MaskingCollator
+from mlm_lib.training import HeldOut
 from mlm_lib.wordpiece import SPECIAL_TOKENS, WordPieceTokenizer
 
 pytestmark = pytest.mark.usefixtures("one_thread")

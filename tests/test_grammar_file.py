@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from mlm_lib import grammar_file
+from mlm_lib.engine import grammar_file
+from mlm_lib.engine.grammar_file import read_worlds
 from mlm_lib.grammar import Grammar
-from mlm_lib.grammar_file import read_worlds
 
 FINE = (Path(__file__).parent / "grammars" / "fine.toml").read_text(encoding="utf-8")
 FACTS = '"country capital"\nrows = [\n  "italy rome",\n  "egypt cairo",\n]'

@@ -15,7 +15,7 @@ from training_toys import (
     tiny_of_transformers,
 )
 
-from mlm_lib.held_out import HeldOut, ShowPredictions
+from mlm_lib.training import HeldOut, ShowPredictions
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -7,11 +7,10 @@ import torch
 from toys import tokenizer_of
 from writing_toys import GRAMMARS, World
 
-from mlm_lib.answers import masked_answers
-from mlm_lib.blanks import fill_mask
-from mlm_lib.held_out import HeldOut
-from mlm_lib.ideal_reader import IdealReader
+from mlm_lib.evaluation import fill_mask, masked_answers
 from mlm_lib.masking import MaskingCollator
+from mlm_lib.training import HeldOut
+from mlm_lib.writing import IdealReader
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from mlm_lib.intervals import Interval, interval, paired
+from mlm_lib.evaluation import Interval, interval, paired
 
 
 def test_the_interval_is_that_of_students_t():

@@ -13,11 +13,15 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from toys import drawn, gradients
 from transformers.loss.loss_utils import ForCausalLMLoss
 
-from mlm_lib import checks, contextualizers, encoder
-from mlm_lib.contextualizers import LSTMContextualizer, TransformerContextualizer
+from mlm_lib import checks, encoder, language_model
 from mlm_lib.heads import MaskedLMHead
-from mlm_lib.language_model import LanguageModel, LanguageModelEmbedder
-from mlm_lib.losses import IGNORE
+from mlm_lib.labels import IGNORE
+from mlm_lib.language_model import (
+    LanguageModel,
+    LanguageModelEmbedder,
+    LSTMContextualizer,
+    TransformerContextualizer,
+)
 from mlm_lib.masked_lm import MaskedLanguageModel
 from mlm_lib.training import HeldOut, TrainingConfig, train
 
@@ -756,7 +760,7 @@ def test_a_forward_pass_asks_for_no_value_and_the_metrics_for_two(
 ):
     model, (ids, mask) = build(kind, bidirectional=bidirectional).train(training), batch()
     model.softmax = Squares()
-    for module in (checks, contextualizers, encoder):  # as on an accelerator
+    for module in (checks, language_model, encoder):  # as on an accelerator
         monkeypatch.setattr(module, "can_look", lambda tensor: False)
     with Looks() as looks:
         for given in (None, mask, mask.long()):

@@ -10,11 +10,10 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
-from mlm_lib.contextualizers import LSTMContextualizer, TransformerContextualizer
 from mlm_lib.grammar import Floor, Grammar
-from mlm_lib.language_model import LanguageModel
+from mlm_lib.labels import IGNORE
+from mlm_lib.language_model import LanguageModel, LSTMContextualizer, TransformerContextualizer
 from mlm_lib.leakage import assert_above_floor, assert_no_leaks, dependencies, find_leaks
-from mlm_lib.losses import IGNORE
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import BertConfig, BertForMaskedLM
 
-from mlm_lib.losses import IGNORE, masked_cross_entropy, weighted_cross_entropy
-from mlm_lib.peak_memory import PeakMemory
+from mlm_lib.engine.peak_memory import PeakMemory
+from mlm_lib.labels import IGNORE
+from mlm_lib.losses import masked_cross_entropy, weighted_cross_entropy
 
 
 def problem(shape=(3, 7), vocab_size=11, dtype=torch.float32, seed=0):

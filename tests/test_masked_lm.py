@@ -10,9 +10,9 @@ from toys import gradients, tokenizer_of
 
 from mlm_lib.encoder import BertEncoder, EncoderConfig
 from mlm_lib.heads import MaskedLMHead
-from mlm_lib.losses import IGNORE, masked_cross_entropy
+from mlm_lib.labels import IGNORE, labels_to_positions
+from mlm_lib.losses import masked_cross_entropy
 from mlm_lib.masked_lm import MaskedLanguageModel
-from mlm_lib.masking import labels_to_positions
 from mlm_lib.wordpiece import WordPieceTokenizer
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -5,7 +5,7 @@ import torch
 from readers import both_tokenizers
 from toys import tokenizer_of
 
-from mlm_lib.masking_rates import DRAWS, DiffusionCollator, hide
+from mlm_lib.diffusion import DRAWS, DiffusionCollator, hide
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -14,8 +14,7 @@ from training_toys import VOCAB, assert_same, go
 
 from mlm_lib.leakage import dependencies
 from mlm_lib.masked_lm import MaskedLanguageModel
-from mlm_lib.modern import ModernConfig, ModernEncoder
-from mlm_lib.modern_blocks import ModernBlocks
+from mlm_lib.modern import ModernBlocks, ModernConfig, ModernEncoder
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -26,7 +26,7 @@ from transformers import (
 )
 
 from mlm_lib.heads import MaskedLMHead
-from mlm_lib.losses import IGNORE
+from mlm_lib.labels import IGNORE
 from mlm_lib.masked_lm import MaskedLanguageModel
 from mlm_lib.modern import ModernConfig, ModernEncoder
 from mlm_lib.modern_weights import layer_types

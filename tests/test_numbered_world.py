@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from mlm_lib.engine.grammar_file import read_worlds
 from mlm_lib.forward_backward import Evidence
-from mlm_lib.grammar_file import read_worlds
-from mlm_lib.numbered_world import NumberedWorld, draw, running_sums
+from mlm_lib.grammar import NumberedWorld, draw, running_sums
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -12,10 +12,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from training_toys import ROWS, VOCAB, assert_same, assert_says, go, padded, tiny, weights
 
 from mlm_lib import training
+from mlm_lib.engine.log import TrainingStopped
 from mlm_lib.language_model import LanguageModel, LSTMContextualizer
 from mlm_lib.optimizers import Optimizers, inner_matrices, sparse_weights
 from mlm_lib.softmax import SampledSoftmaxLoss
-from mlm_lib.training import HeldOut, TrainingConfig, TrainingStopped
+from mlm_lib.training import HeldOut, TrainingConfig
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 CPU = torch.device("cpu")

@@ -14,7 +14,7 @@ import torch
 from transformers import BertConfig, BertForMaskedLM
 
 from mlm_lib import DATA
-from mlm_lib.losses import IGNORE
+from mlm_lib.labels import IGNORE
 from mlm_lib.pretrained import from_hf, load_checkpoint, to_hf
 from mlm_lib.wordpiece import WordPieceTokenizer
 

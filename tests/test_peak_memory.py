@@ -1,6 +1,6 @@
 import torch
 
-from mlm_lib.peak_memory import PeakMemory
+from mlm_lib.engine.peak_memory import PeakMemory
 
 
 def test_what_died_before_does_not_count():

@@ -17,14 +17,16 @@ from small_runs import GRAMMAR, SMALL, lines
 from transformers import AutoTokenizer, BertForMaskedLM
 
 from mlm_lib import DATA, mixture, pretrain, recipes
+from mlm_lib.diffusion import DiffusionCollator
 from mlm_lib.encoder import EncoderConfig
+from mlm_lib.engine.log import History
 from mlm_lib.grammar import Grammar
 from mlm_lib.masking import MaskingCollator
-from mlm_lib.masking_rates import DiffusionCollator
 from mlm_lib.modern import ModernEncoder
-from mlm_lib.pretrain import main, read_recipe
+from mlm_lib.pretrain import main
 from mlm_lib.pretrained import load_checkpoint
-from mlm_lib.training import History, TrainingConfig
+from mlm_lib.recipes import read_recipe
+from mlm_lib.training import TrainingConfig
 from mlm_lib.wordpiece import WordPieceTokenizer
 from mlm_lib.writing import write
 

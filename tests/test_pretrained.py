@@ -55,7 +55,7 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from mlm_lib import files
+from mlm_lib.engine import files
 from mlm_lib.heads import MaskedLMHead
 from mlm_lib.masked_lm import MaskedLanguageModel
 from mlm_lib.pretrained import load_checkpoint, save_pretrained, to_hf

@@ -17,7 +17,7 @@ from readers import (
     log_probs,
 )
 
-from mlm_lib.pseudo_likelihood import pseudo_log_likelihood, pseudo_perplexity
+from mlm_lib.evaluation import pseudo_log_likelihood, pseudo_perplexity
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

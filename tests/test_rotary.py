@@ -7,7 +7,7 @@ import torch
 from torch.testing import assert_close
 from transformers.models.modernbert.modeling_modernbert import apply_rotary_pos_emb
 
-from mlm_lib.rotary import Turns
+from mlm_lib.modern import Turns
 
 A, D = 3, 8
 

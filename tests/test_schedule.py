@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from training_toys import assert_says, go
 
-from mlm_lib.schedule import TrainingConfig
+from mlm_lib.training import TrainingConfig
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

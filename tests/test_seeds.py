@@ -8,8 +8,7 @@ import torch
 from torch.utils.data import DataLoader
 from toys import tokenizer_of
 
-from mlm_lib.masking import MaskingCollator
-from mlm_lib.seeds import BatchSeeds
+from mlm_lib.masking import BatchSeeds, MaskingCollator
 
 TOKENIZER = tokenizer_of(*(f"w{i}" for i in range(5, 90)), "##s")
 ROWS = torch.randint(5, 90, (40, 30), generator=torch.Generator().manual_seed(0)).tolist()

@@ -35,9 +35,10 @@ from training_toys import (
 from transformers import BertForMaskedLM, DataCollatorForLanguageModeling
 
 from mlm_lib import training
-from mlm_lib.masking_rates import DiffusionCollator
+from mlm_lib.diffusion import DiffusionCollator
+from mlm_lib.engine.log import History, TrainingStopped
 from mlm_lib.pretrained import from_hf, to_hf
-from mlm_lib.training import HeldOut, History, TrainingConfig, TrainingStopped
+from mlm_lib.training import HeldOut, TrainingConfig
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -22,8 +22,7 @@ from toys import tokenizer_of
 from writing_toys import GRAMMARS, World, too_far
 
 from mlm_lib.grammar import Grammar
-from mlm_lib.ideal_reader import IdealReader
-from mlm_lib.writing import RULES, SCHEDULES, drawn, reveal_counts, write
+from mlm_lib.writing import RULES, SCHEDULES, IdealReader, drawn, reveal_counts, write
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

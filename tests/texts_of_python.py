@@ -10,7 +10,7 @@ from pydoc_data.topics import topics
 
 from nbval.plugin import IPyNbCell
 
-from mlm_lib.docstrings import load_docs
+from mlm_lib.engine.docstrings import load_docs
 
 READS = re.compile(r'"docs"|\bpydoc_data\b')
 KEY = "texts_of_python"  # in a notebook's metadata, under mlm_course

@@ -6,7 +6,7 @@ from pathlib import Path
 from toys import tokenizer_of
 
 from mlm_lib.grammar import Grammar
-from mlm_lib.ideal_reader import IdealReader
+from mlm_lib.writing import IdealReader
 
 GRAMMARS = Path(__file__).parent / "grammars"
 

@@ -67,7 +67,7 @@ def build(out, writer=WRITER):
     from examples import examples
 
     from mlm_lib import DATA
-    from mlm_lib.files import write_folder
+    from mlm_lib.engine.files import write_folder
     from mlm_lib.pretrained import load_checkpoint
 
     with write_folder(out, OWN) as stage:

@@ -15,7 +15,7 @@ import torch
 import torch.nn as nn
 from onnx import TensorProto, helper, numpy_helper
 
-from mlm_lib.files import write
+from mlm_lib.engine.files import write
 from mlm_lib.heads import gather
 from mlm_lib.modern import ModernEncoder
 from mlm_lib.unpadded import Padded

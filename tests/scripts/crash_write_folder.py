@@ -7,7 +7,7 @@ from pathlib import Path
 
 from killing import killed_at
 
-from mlm_lib import files
+from mlm_lib.engine import files
 
 root = Path(os.environ["ROOT"])
 folder = root / "saved"

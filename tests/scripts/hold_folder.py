@@ -2,7 +2,7 @@
 
 import sys
 
-from mlm_lib.files import only_writer
+from mlm_lib.engine.files import only_writer
 
 try:
     with only_writer(sys.argv[1]):

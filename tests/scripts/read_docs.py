@@ -5,7 +5,7 @@ import sys
 import time
 
 from mlm_lib.corpus import SPLITS, load_corpus
-from mlm_lib.docstrings import DOCS_PACKAGES
+from mlm_lib.engine.docstrings import DOCS_PACKAGES
 
 before, start = set(sys.modules), time.process_time()
 load_corpus("docs")

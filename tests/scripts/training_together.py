@@ -17,8 +17,9 @@ from training_toys import (
     tiny_of_transformers,
 )
 
-from mlm_lib.masking_rates import DiffusionCollator
-from mlm_lib.training import HeldOut, TrainingStopped
+from mlm_lib.diffusion import DiffusionCollator
+from mlm_lib.engine.log import TrainingStopped
+from mlm_lib.training import HeldOut
 
 TOGETHER = {
     "ours": {

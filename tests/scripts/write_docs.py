@@ -2,7 +2,7 @@
 
 import os
 
-from mlm_lib import docstrings
+from mlm_lib.engine import docstrings
 
 docstrings.DOCS_PACKAGES = ()
 docstrings.sysconfig.get_paths = lambda: {"stdlib": os.environ["STDLIB"]}

@@ -21,7 +21,7 @@ from pathlib import Path
 from tqdm.auto import tqdm
 
 from mlm_lib.checks import string
-from mlm_lib.files import write
+from mlm_lib.engine.files import write
 
 # All of these come with the course.
 DOCS_PACKAGES = (

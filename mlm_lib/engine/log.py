@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 
 import torch
 
-from mlm_lib.files import write
+from mlm_lib.engine.files import write
 
 ROW = (
     *("step", "epoch", "loss", "learning_rate", "gradient_norm"),

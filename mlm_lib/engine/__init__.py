@@ -1,0 +1,1 @@
+"""What no lesson builds: files, batches, logs, checkpoints. It imports `checks` and itself."""
