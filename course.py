@@ -3,7 +3,8 @@
 
     python3 course.py run  [--only 03 08] [--quick] [--labs] [--device auto] [-p NAME=VALUE ...]
                            [--out DIR]
-    python3 course.py test [--quick]
+    python3 course.py test [--quick] [--site] [--style]
+    python3 course.py lesson NN [--text] [--lab]
     python3 course.py lab  [-- OPTIONS OF JUPYTERLAB]
     python3 course.py labs start [02 ...] | check FILE | grade FOLDER --out marks.csv
     python3 course.py site [--serve] [--port 8000]
@@ -338,9 +339,9 @@ def threads_that_find_a_core():
 # ---- the lessons ---------------------------------------------------------------------------------
 
 
-def find_lessons(folder: Path, only: list[str] | None = None) -> list[Path]:
+def find_lessons(folder: Path, only: list[str] | None = None, name: str = "*") -> list[Path]:
     """All lessons in order, or those named by number (3, 03) or by name (03_label_cloning)."""
-    lessons = sorted(folder.glob("[0-9][0-9]_*.ipynb"))
+    lessons = sorted(folder.glob(f"[0-9][0-9]_{name}.ipynb"))
     if not lessons:
         raise Stop(f"There are no lessons (NN_name.ipynb) in {folder}.")
     if only is None:
@@ -534,6 +535,12 @@ def last_cell_started(executed: Path) -> tuple[int | None, str]:
 
 # ---- the tests -----------------------------------------------------------------------------------
 
+STYLE = ROOT / "tests" / "notebook_style.py"
+SEEDED = str(ROOT / "tests" / "scripts" / "seeded_cells.py")
+COMPARED = ["--nbval", "--nbval-current-env", "--nbval-cell-timeout", "300"]
+COMPARED += ["--nbval-sanitize-with", ROOT / "tests" / "nbval_sanitize.cfg"]
+COMPARED += ["-p", "tests.texts_of_python"]  # which some lessons read, and which vary
+
 
 def test(args) -> int:
     """Check the sources' form, run the tests, execute every lesson and compare its outputs with the
@@ -544,20 +551,22 @@ def test(args) -> int:
     # longest of them lesson by lesson.
     cores = usable_cores()
     workers = min(cores, 4)
-    ruff = [sys.executable, "-m", "ruff"]
     pytest = [sys.executable, "-m", "pytest", "-n", workers, "--dist", "loadfile"]
     pytest += ["--no-loadscope-reorder", f"--color={'yes' if sys.stdout.isatty() else 'no'}"]
+    left_out = {"not slow": args.quick, "not site": not args.site}
+    marks = " and ".join(mark for mark, holds in left_out.items() if holds)
     steps = {
-        "format": [*ruff, "format", "--check", "--no-cache"],
-        "lint": [*ruff, "check", "--no-cache"],
-        "tests": [*pytest, *(["-m", "not slow"] if args.quick else [])],
+        "size": [sys.executable, ROOT / "tests" / "budget.py"],
+        "format": [sys.executable, "-m", "ruff", "format", "--check", "--no-cache"],
+        "lint": [sys.executable, "-m", "ruff", "check", "--no-cache"],
+        "tests": [*pytest, *(["-m", marks] if marks else [])],
     }
+    if args.style:
+        steps["style"] = [sys.executable, STYLE, *find_lessons(args.notebooks)]
     if not args.quick:
-        nbval = ["--nbval", "--nbval-current-env", "--nbval-cell-timeout", "300"]
-        nbval += ["--nbval-sanitize-with", ROOT / "tests" / "nbval_sanitize.cfg"]
-        nbval += ["-p", "tests.texts_of_python"]  # which some lessons read, and which vary
         labs = sorted((args.notebooks / "labs").glob("*_lab.ipynb"))
-        steps["notebooks"] = [*pytest, *nbval, *reversed(find_lessons(args.notebooks)), *labs]
+        lessons = reversed(find_lessons(args.notebooks))
+        steps["notebooks"] = [*pytest, *COMPARED, *lessons, *labs]
     failed, rows, total = [], [], collections.Counter()
     with child_environment() as env:
         env.setdefault("OMP_NUM_THREADS", str(cores // workers))
@@ -567,17 +576,18 @@ def test(args) -> int:
             report.parent.mkdir(exist_ok=True)
             report.unlink(missing_ok=True)
             if name == "notebooks":  # a cell that no seed governs prints that, which none stores
-                env["PYTHONSTARTUP"] = str(ROOT / "tests" / "scripts" / "seeded_cells.py")
+                env["PYTHONSTARTUP"] = SEEDED
             started = time.perf_counter()
             status = call([*command, *(["--junitxml", report] if "pytest" in command else [])], env)
             seconds = time.perf_counter() - started
             cases = read_report(report)
             counts = collections.Counter(outcome for outcome, _, _ in cases)
             if status:  # 5 included: a step that found nothing to test has not passed
-                failed.append(f"FAILED {name} ({command[2]} ended with exit status {status})")
+                program = command[2] if command[1] == "-m" else command[1].name
+                failed.append(f"FAILED {name} ({program} ended with exit status {status})")
                 counts["failed"] = counts["failed"] or 1
             elif not cases:
-                counts["passed"] = 1  # ruff: one check
+                counts["passed"] = 1  # no test of pytest's: one check
             failed += failures(cases)
             rows.append(f"{name:<11}{in_counts(counts)} in {seconds:.0f} s")
             total += counts
@@ -616,6 +626,45 @@ def failures(cases: list[tuple[str, str, str]]) -> list[str]:
         above = f"`Cell {first}` above: pytest counts from 0"
         lines.append(f"FAILED {lesson}.ipynb cell {first + 1} ({above}){more}")
     return lines
+
+
+def lesson(args) -> int:
+    """As text to edit with --text; without it, the edited text executed, stored, tested, compared.
+    What was stored stays until the draft has run to its end."""
+    folder, pattern = (args.notebooks / "labs", "*_lab") if args.lab else (args.notebooks, "*")
+    (path,) = find_lessons(folder, [args.number], pattern)
+    draft = ROOT / "build" / "lessons" / f"{path.stem}.py"
+    copy = draft.with_suffix(".ipynb")
+    draft.parent.mkdir(parents=True, exist_ok=True)
+    python = [sys.executable, "-m"]
+    steps = {}
+    if args.text:
+        steps["text"] = [*python, "jupytext", "--to", "py:percent", "--output", draft, path]
+    else:
+        shutil.copyfile(path, copy)
+        if draft.exists() and draft.stat().st_mtime > path.stat().st_mtime:
+            back = ["jupytext", "--update", "--to", "ipynb", "--output", copy]
+            steps["text"] = [*python, *back, draft]
+        steps["execute"] = [sys.executable, ROOT / "tests" / "execute_notebook.py", copy, path]
+        tests = ["test_labs.py"] if args.lab else ["test_notebooks.py", "test_lesson_numbers.py"]
+        tests = [ROOT / "tests" / name for name in tests]
+        steps["tests"] = [*python, "pytest", "-q", *tests, "-k", path.stem]
+        steps["compare"] = [*python, "pytest", "-q", *COMPARED, path]
+    with child_environment() as env:
+        for name, command in steps.items():
+            print(f"\n== {name}")
+            more = {"PYTHONSTARTUP": SEEDED} if name == "compare" else {}
+            status = call(command, {**env, **more})
+            if status:
+                print(f"FAILED {name} of {path.name} (exit status {status})")
+                return 1
+        if not args.text and not args.lab:
+            call([sys.executable, STYLE, path], env)  # remarks only
+    again = f"course.py lesson {args.number}{' --lab' if args.lab else ''}"
+    print(
+        f"Edit {draft}, then: {again}" if args.text else f"{path} is executed, stored and tested."
+    )
+    return 0
 
 
 def lab(args) -> int:
@@ -694,6 +743,11 @@ TEST_MODULES = ["ruff", "pytest", "xdist", "nbval", "ipykernel", *SITE_MODULES]
 COMMANDS = {  # name: (function, modules it needs, its line in --help)
     "run": (run, ["papermill", "ipykernel", "tqdm", "torch"], "execute the lessons in order"),
     "test": (test, TEST_MODULES, "run the tests and check the lessons' stored outputs"),
+    "lesson": (
+        lesson,
+        ["jupytext", "nbclient", "pytest", "nbval"],
+        "edit a lesson as text; execute, store, test and compare it",
+    ),
     "lab": (lab, ["jupyterlab", "ipykernel"], "open the lessons in JupyterLab; takes its options"),
     "site": (site, SITE_MODULES, "build the course's web site"),
     "labs": (labs, ["torch", "psutil", "tqdm"], "get a lab, check it, mark a class"),
@@ -736,6 +790,12 @@ def parse(argv: list[str]) -> argparse.Namespace:
             option("--cell-timeout", help=text, **seconds)
         elif name == "test":
             option("--quick", action="store_true", help="leave out slow tests and the lessons")
+            option("--site", action="store_true", help="the site's tests, too, in a Chromium")
+            option("--style", action="store_true", help="remarks on lessons' style are failures")
+        elif name == "lesson":
+            option("number", metavar="NN", help="the lesson's number or name")
+            option("--lab", action="store_true", help="its lab instead")
+            option("--text", action="store_true", help="write it as text, to edit")
         elif name == "site":
             option("--serve", action="store_true", help="show it at an address of this machine")
             text = "the address's port (default: 8000; 0: any that is free)"

@@ -1,7 +1,8 @@
-"""The package keeps the shape that the design gives it: tiers, docstrings and public signatures."""
+"""The package keeps the shape that the design gives it: rules, docstrings, public signatures."""
 
 import ast
 import doctest
+import graphlib
 import importlib
 import inspect
 import re
@@ -9,76 +10,24 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
+import budget
+import nbformat
 
 import mlm_lib
 
 PACKAGE = Path(mlm_lib.__file__).parent
-NOTEBOOKS = PACKAGE.parent / "notebooks"
-FILES = sorted(path.stem for path in PACKAGE.glob("*.py") if path.stem != "__init__")
-TREES = {name: ast.parse((PACKAGE / f"{name}.py").read_text(encoding="utf-8")) for name in FILES}
+LESSONS = sorted((PACKAGE.parent / "notebooks").glob("[0-9][0-9]_*.ipynb"))
+PATHS = {".".join(path.relative_to(PACKAGE).with_suffix("").parts): path for path in budget.files()}
+TREES = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in PATHS.items()}
+TOP = [name for name in PATHS if "." not in name]
 
-# A file imports only from tiers of a lower number.
-TIERS = {
-    0: (
-        "checks",
-        "files",
-        "cross_entropy",
-        "forward_backward",
-        "plots",
-        "peak_memory",
-        "merges",
-        "grammar_lines",
-        "attention",
-        "unpadded",
-        "named_weights",
-    ),
-    1: (
-        "diagrams",
-        "intervals",
-        "numbered_world",
-        *("labels", "docstrings", "words", "padding", "seeds", "spans", "softmax", "heads"),
-        *("dropout", "rotary", "leakage", "grammar_file", "checkpoint_files"),
-        *("bert_weights", "modern_weights"),
-        *(
-            "text_files",
-            "channel",
-            "batches",
-            "schedule",
-            "history",
-            "checkpoints",
-            "fingerprint",
-            "optimizers",
-        ),
-    ),
-    2: (
-        *("corpus", "wordpiece", "masking", "losses", "encoder", "grammar", "held_out"),
-        "modern_blocks",
-        "rows",
-    ),
-    3: (
-        *("contextualizers", "masked_lm", "modern", "training", "gap", "answers"),
-        *("masking_rates", "ideal_reader"),
-    ),
-    4: (
-        "language_model",
-        "pretrained",
-        "mixture",
-        "stream",
-        "blanks",
-        "pseudo_likelihood",
-        "writing",
-    ),
-    5: ("recipes", "evaluation", "diffusion"),
-    6: ("pretrain",),
+# What a file may import of later lessons, and why.
+AHEAD = {
+    ("training", "optimizers"): "lesson 08 trains by AdamW, lesson 11 says what stands beside it",
+    ("pretrained", "modern"): "lesson 07 loads checkpoints, since lesson 16 of a second kind",
+    ("pretrain", "modern"): "a recipe may name the encoder of lesson 16",
+    ("pretrain", "diffusion"): "a recipe may name the objective of lesson 15",
 }
-# The lesson that builds a file which is not there yet; with the lesson, its names are due.
-LATER = {}
-LAST_LESSON = max(int(path.stem[:2]) for path in NOTEBOOKS.glob("[0-9][0-9]_*.ipynb"))
-
-TIER = {name: tier for tier, names in TIERS.items() for name in names}
-
-every_file = pytest.mark.parametrize("name", FILES)
 
 
 def imports(tree):
@@ -90,38 +39,69 @@ def imports(tree):
             yield "." * node.level + (node.module or ""), [alias.name for alias in node.names]
 
 
+def imported(name):
+    """The files of the package that a file imports."""
+    modules = [module for module, _ in imports(TREES[name]) if module.startswith("mlm_lib.")]
+    return {module.removeprefix("mlm_lib.") for module in modules}
+
+
 def transformers_imports(tree):
     return sum(module.split(".")[0] == "transformers" for module, _ in imports(tree))
 
 
-# ------------------------------------------------------------------------------------ tiers
+def lesson_of_each_file():
+    """The first lesson whose opening cell names a file after "Builds" or "Uses"."""
+    found = {}
+    for number, path in enumerate(LESSONS):
+        opening = nbformat.read(path, as_version=4).cells[0].source
+        told = re.search(r"\b(Builds|Uses)\b.*", opening, re.S)
+        for name in re.findall(r"`mlm_lib/(\w+)\.py`", told[0]):
+            found.setdefault(name, number)
+    return found
 
 
-@every_file
-def test_each_file_has_a_place_in_the_tiers(name):
-    assert name in TIER, f"mlm_lib/{name}.py is not in the table of tiers"
+# ------------------------------------------------------------------------------------ four rules
 
 
-@every_file
-def test_a_file_imports_only_from_the_tiers_above_it(name):
-    for module, names in imports(TREES[name]):
-        assert not module.startswith("."), "write imports in full, from mlm_lib"
-        if module == "mlm_lib":
-            assert names == ["DATA"], (
-                f"{name}.py: import from a file of the package, not from the package"
-            )
-        elif module.startswith("mlm_lib."):
-            other = module.split(".")[1]
-            assert TIER[other] < TIER[name], (
-                f"{name}.py (tier {TIER[name]}) imports {other}.py (tier {TIER[other]})"
-            )
+def test_every_file_at_the_top_is_named_by_a_lesson():
+    assert set(TOP) == lesson_of_each_file().keys()
 
 
-def test_the_map_for_contributors_shows_every_file_in_its_tier():
-    text = (PACKAGE.parent / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| (\d) \|.*\|(.*)\|$", text, re.M)
-    shown = {name: int(tier) for tier, names in rows for name in re.findall(r"`(\w+)`", names)}
-    assert shown == {name: TIER[name] for name in FILES}
+def test_a_file_imports_what_lessons_up_to_its_own_have_built():
+    lesson = lesson_of_each_file()
+    for name in TOP:
+        later = {other for other in imported(name) & set(TOP) if lesson[other] > lesson[name]}
+        assert later <= {other for one, other in AHEAD if one == name}, name
+
+
+def test_imports_run_one_way_and_from_the_engine_never_up():
+    graphlib.TopologicalSorter({name: imported(name) for name in PATHS}).prepare()
+    below = {name for name in PATHS if name.startswith("engine.")} | {"checks"}
+    assert {name: imported(name) - below for name in below if imported(name) - below} == {}
+    for name, tree in TREES.items():
+        asked = {module: names for module, names in imports(tree) if module[:7] in (".", "mlm_lib")}
+        assert asked.get("mlm_lib", ["DATA"]) == ["DATA"], f"{name}: import from a file"
+
+
+def test_transformers_is_imported_where_things_are_converted_and_nowhere_else():
+    converts = {"pretrained", "wordpiece"}
+    assert {name for name, tree in TREES.items() if transformers_imports(tree)} == converts
+    (to_hf,) = (
+        node
+        for node in ast.walk(TREES["wordpiece"])
+        if isinstance(node, ast.FunctionDef) and node.name == "to_hf"
+    )
+    assert transformers_imports(TREES["wordpiece"]) == transformers_imports(to_hf)
+    light = [f"mlm_lib.{name}" for name in PATHS if name not in ("pretrained", "pretrain")]
+    code = f"import {', '.join(light)}, sys; sys.exit('transformers' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=PACKAGE.parent).returncode == 0
+
+
+def test_the_package_keeps_its_budget():
+    assert budget.over() == []
+
+
+# ------------------------------------------------------------------------------------ form
 
 
 def test_importing_the_package_itself_costs_nothing():
@@ -129,58 +109,20 @@ def test_importing_the_package_itself_costs_nothing():
     assert {module for module, _ in imports(init)} <= sys.stdlib_module_names
 
 
-@every_file
-def test_a_file_is_short_enough_to_hold_one_idea(name):
-    lines = (PACKAGE / f"{name}.py").read_text(encoding="utf-8").count("\n")
-    assert lines <= 420, f"{name}.py has {lines} lines; look for the second idea in it"
+def test_everything_public_has_a_docstring():
+    for name, tree in TREES.items():
+        public = [
+            node
+            for node in tree.body
+            if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and not node.name.startswith("_")
+        ]
+        assert ast.get_docstring(tree), f"{name} does not say what it holds"
+        assert [node.name for node in public if not ast.get_docstring(node)] == []
 
 
-def test_no_file_is_called_utils():
-    assert not {path.stem.strip("_") for path in PACKAGE.rglob("*.py")} & {
-        "util",
-        "utils",
-        "helpers",
-        "common",
-        "misc",
-    }
-
-
-# ------------------------------------------------------------------------------------ transformers
-
-
-@every_file
-def test_transformers_is_imported_where_things_are_converted_and_nowhere_else(name):
-    if name == "pretrained":
-        return  # converts checkpoints, both ways
-    functions = [node for node in ast.walk(TREES[name]) if isinstance(node, ast.FunctionDef)]
-    allowed = [node for node in functions if (name, node.name) == ("wordpiece", "to_hf")]
-    assert transformers_imports(TREES[name]) == sum(map(transformers_imports, allowed))
-
-
-def test_what_does_not_convert_can_be_imported_without_transformers():
-    light = [f"mlm_lib.{name}" for name in FILES if TIER[name] < 4]
-    assert "mlm_lib.masking" in light
-    code = f"import {', '.join(light)}, sys; sys.exit('transformers' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], cwd=PACKAGE.parent).returncode == 0
-
-
-# ------------------------------------------------------------------------------------ docstrings
-
-
-@every_file
-def test_everything_public_has_a_docstring(name):
-    public = [
-        node
-        for node in TREES[name].body
-        if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and not node.name.startswith("_")
-    ]
-    assert ast.get_docstring(TREES[name]), f"{name}.py does not say what it holds"
-    assert [node.name for node in public if not ast.get_docstring(node)] == []
-
-
-@every_file
-def test_the_examples_in_docstrings_are_true(name):
-    assert doctest.testmod(importlib.import_module(f"mlm_lib.{name}")).failed == 0
+def test_the_examples_in_docstrings_are_true():
+    modules = [importlib.import_module(f"mlm_lib.{name}") for name in PATHS]
+    assert {module.__name__ for module in modules if doctest.testmod(module).failed} == set()
 
 
 # ------------------------------------------------------------------------------------ signatures
@@ -200,18 +142,18 @@ SIGNATURES = {
         "input_ids, *, mask_token_id, random_token_ids, special_tokens_mask, rate=0.15, "
         "mask_share=0.8, random_share=0.1, word_ids=None, generator=None"
     ),
-    "masking.labels_to_positions": "labels, max_masks=None",
-    "masking.positions_to_labels": "mask_positions, mask_ids, mask_weights, length",
+    "labels.labels_to_positions": "labels, max_masks=None",
+    "labels.positions_to_labels": "mask_positions, mask_ids, mask_weights, length",
     "masking.MaskingCollator": (
         'tokenizer, *, rate=0.15, mask_share=0.8, random_share=0.1, strategy="token", '
         "pad_to_multiple_of=None, seed=None"
     ),
     "masking.MaskingCollator.__call__": "examples",
     "losses.masked_cross_entropy": "logits, labels",
-    "losses.SoftmaxLoss": "vocab_size, embedding_dim",
-    "losses.SoftmaxLoss.forward": "embeddings, targets",
-    "losses.SampledSoftmaxLoss": "vocab_size, embedding_dim, num_samples, *, sparse=False",
-    "losses.SampledSoftmaxLoss.forward": "embeddings, targets",
+    "softmax.SoftmaxLoss": "vocab_size, embedding_dim",
+    "softmax.SoftmaxLoss.forward": "embeddings, targets",
+    "softmax.SampledSoftmaxLoss": "vocab_size, embedding_dim, num_samples, *, sparse=False",
+    "softmax.SampledSoftmaxLoss.forward": "embeddings, targets",
     "heads.MaskedLMHead": (
         'hidden_size, vocab_size=None, *, token_embedding=None, activation="gelu", '
         "output_activation=None, layer_norm_eps=1e-12"
@@ -288,7 +230,7 @@ SIGNATURES = {
     "diffusion.DiffusionCollator": 'tokenizer, *, draw="stratified", seed=None',
     "diffusion.nelbo": 'model, tokenizer, rows, *, samples=1, draw="count", seed=0',
     "diffusion.exact_nelbo": "log_posteriors, words",
-    "diffusion.write": (
+    "writing.write": (
         'model, tokenizer, lengths, *, steps=None, rule="random", temperature=1.0, '
         "given=None, seed=0"
     ),
@@ -304,21 +246,16 @@ def parameters(function, *, keyword_only):
     }
 
 
-def is_due(name):
-    """Whether a lesson has built the name: then it must be there."""
-    return LATER.get(name.split(".")[0], 0) <= LAST_LESSON
-
-
-@pytest.mark.parametrize("name", [name for name in SIGNATURES if is_due(name)])
-def test_signatures_are_those_of_the_design(name):
-    file, *path = name.split(".")
-    found = importlib.import_module(f"mlm_lib.{file}")
-    for part in path:
-        found = getattr(found, part)
-    expected = eval(f"lambda {SIGNATURES[name]}: None")
-    assert parameters(found, keyword_only=False) == parameters(expected, keyword_only=False)
-    have, need = parameters(found, keyword_only=True), parameters(expected, keyword_only=True)
-    assert {option: have.get(option, "missing") for option in need} == need
-    assert [
-        option for option in have.keys() - need if have[option] is inspect.Parameter.empty
-    ] == []
+def test_signatures_are_those_of_the_design():
+    for name, text in SIGNATURES.items():
+        file, *path = name.split(".")
+        found = importlib.import_module(f"mlm_lib.{file}")
+        for part in path:
+            found = getattr(found, part)
+        expected = eval(f"lambda {text}: None")
+        plain, options = (parameters(found, keyword_only=only) for only in (False, True))
+        assert plain == parameters(expected, keyword_only=False), name
+        needed = parameters(expected, keyword_only=True)
+        assert {option: options.get(option, "missing") for option in needed} == needed, name
+        more = options.keys() - needed
+        assert all(options[option] is not inspect.Parameter.empty for option in more), name

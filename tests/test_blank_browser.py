@@ -15,8 +15,7 @@ from mlm_lib.wordpiece import WordPieceTokenizer
 from mlm_lib.writing import drawn, write
 
 pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.browser,
+    pytest.mark.site,
     pytest.mark.skipif(chromium() is None, reason="no Chromium here (Debian: chromium)"),
 ]
 WRITER = DATA / "course-writer"

@@ -20,6 +20,8 @@ from mlm_lib.masked_lm import MaskedLanguageModel
 from mlm_lib.modern import ModernConfig
 from mlm_lib.wordpiece import WordPieceTokenizer
 
+pytestmark = pytest.mark.site
+
 # ------------------------------------------------------------------------------------ tokenizer
 
 
@@ -96,13 +98,11 @@ def exported(tiny, tmp_path_factory):
 ROWS = [[2, 4, 9, 3], [2, 4, 4, 4, 3], [2, *range(5, 26), 4, 3], [2, 7, 4, 8, 4, 9, 3]]
 
 
-@pytest.mark.slow
 def test_the_file_answers_as_torch_does_at_every_length(tiny, exported):
     chance, weight, count = module("export").largest_difference(tiny, exported[0], ROWS, 4)
     assert count == 7 and chance < 2e-6 and weight < 2e-6
 
 
-@pytest.mark.slow
 def test_the_file_takes_several_rows_of_one_length(tiny, exported):
     ids, positions = torch.randint(5, 300, (3, 8)), torch.tensor([[1, 5], [2, 2], [7, 0]])
     export = module("export")
@@ -114,14 +114,12 @@ def test_the_file_takes_several_rows_of_one_length(tiny, exported):
     assert attentions.shape == (2, 3, 4, 8, 8)
 
 
-@pytest.mark.slow
 def test_the_file_of_another_model_is_refused(tiny, exported):
     other = MaskedLanguageModel.from_config(tiny.embedder.config).eval()
     with pytest.raises(ValueError, match="differs from torch .* not to be published"):
         module("export").largest_difference(other, exported[0], ROWS, 4)
 
 
-@pytest.mark.slow
 def test_the_file_is_half_as_large_and_tells_nothing_of_the_machine(tiny, exported):
     path, size = exported
     weights = sum(parameter.numel() for parameter in tiny.parameters())
@@ -130,7 +128,6 @@ def test_the_file_is_half_as_large_and_tells_nothing_of_the_machine(tiny, export
     assert str(FOLDER.parents[1]).encode() not in content and b"site-packages" not in content
 
 
-@pytest.mark.slow
 def test_weights_that_half_precision_would_change_are_refused(tmp_path):
     pytest.importorskip("onnxscript", reason="the docs extra is not installed")
     other = MaskedLanguageModel.from_config(SIZES["BERT"])

@@ -638,26 +638,26 @@ def steps(course, lessons, tmp_path, monkeypatch):
     return course
 
 
-@pytest.mark.parametrize("step", range(4))
-@pytest.mark.parametrize("status", [1, 2, 5])
+@pytest.mark.parametrize("step", range(6))
+@pytest.mark.parametrize("status", [1, 5])
 def test_every_step_counts_and_so_does_finding_no_test(steps, capsys, step, status):
-    steps.ends = [0] * step + [status] + [0] * (3 - step)
-    assert steps.start() == 1 and steps.ends == []
+    steps.ends = [0] * step + [status] + [0] * (5 - step)
+    assert steps.start("--style") == 1 and steps.ends == []
     told = capsys.readouterr().out.splitlines()
-    name = ["format", "lint", "tests", "notebooks"][step]
-    module = "ruff" if step < 2 else "pytest"
-    assert f"FAILED {name} ({module} ended with exit status {status})" in told
-    assert told[-1] == "3 passed, 1 failed, 0 skipped"
+    name = ["size", "format", "lint", "tests", "style", "notebooks"][step]
+    program = ["budget.py", "ruff", "ruff", "pytest", "notebook_style.py", "pytest"][step]
+    assert f"FAILED {name} ({program} ended with exit status {status})" in told
+    assert told[-1] == "5 passed, 1 failed, 0 skipped"
 
 
 def test_the_last_lines_count_the_tests_and_name_those_that_failed(steps, capsys):
     tests = [("tests.test_a", "test_one[x.y]", ""), ("tests.test_a", "test_two", "failure")]
     tests += [("tests.test_a", "test_three", "skipped"), ("", "tests.test_b", "error")]
     cells = [("notebooks.01_words.ipynb", f"Cell {n}", "failure" * (n in (2, 4))) for n in range(5)]
-    steps.ends = [0, 1, tests, cells]
+    steps.ends = [0, 0, 1, tests, cells]
     assert steps.start() == 1
     told = capsys.readouterr().out.splitlines()
-    assert [re.sub(r" in \d+ s$", "", line) for line in told[-12:]] == [
+    assert [re.sub(r" in \d+ s$", "", line) for line in told[-13:]] == [
         "",
         "FAILED lint (ruff ended with exit status 1)",
         "FAILED tests (pytest ended with exit status 1)",
@@ -666,13 +666,14 @@ def test_the_last_lines_count_the_tests_and_name_those_that_failed(steps, capsys
         "FAILED notebooks (pytest ended with exit status 1)",
         "FAILED 01_words.ipynb cell 3 (`Cell 2` above: pytest counts from 0), "
         "and 1 more of its cells",
+        "size       1 passed, 0 failed, 0 skipped",
         "format     1 passed, 0 failed, 0 skipped",
         "lint       0 passed, 1 failed, 0 skipped",
         "tests      1 passed, 2 failed, 1 skipped",
         "notebooks  3 passed, 2 failed, 0 skipped",
-        "5 passed, 5 failed, 1 skipped",
+        "6 passed, 5 failed, 1 skipped",
     ]
-    assert [line.endswith(" s") for line in told[-5:]] == [True] * 4 + [False]
+    assert [line.endswith(" s") for line in told[-6:]] == [True] * 5 + [False]
 
 
 def test_a_report_cut_short_counts_as_none(steps, capsys, monkeypatch):
@@ -683,19 +684,28 @@ def test_a_report_cut_short_counts_as_none(steps, capsys, monkeypatch):
 
     monkeypatch.setattr(steps, "call", cut_short)
     assert steps.start("--quick") == 1
-    assert capsys.readouterr().out.splitlines()[-1] == "2 passed, 1 failed, 0 skipped"
+    assert capsys.readouterr().out.splitlines()[-1] == "3 passed, 1 failed, 0 skipped"
 
 
-def test_quick_leaves_out_slow_tests_and_the_lessons_but_not_the_form(steps):
-    steps.ends = [0, 0, 0]
-    assert steps.start("--quick") == 0
-    words = [" ".join(map(str, command[1:])) for command, _ in steps.commands]
-    assert [text[:9] for text in words] == ["-m ruff f", "-m ruff c", "-m pytest"]
-    assert "not slow" in words[-1]
+@pytest.mark.parametrize(
+    "options, marks",
+    [
+        (["--quick"], "not slow and not site"),
+        (["--quick", "--site"], "not slow"),
+        ([], "not site"),
+        (["--site"], None),
+    ],
+)
+def test_slow_tests_and_those_of_the_site_are_left_out_or_asked_for(steps, options, marks):
+    steps.ends = [0] * 5
+    assert steps.start(*options) == 0
+    (tests, *notebooks) = [command for command, _ in steps.commands if "-n" in command]
+    assert tests[tests.index("-m", 2) + 1 :][:1] == [marks] if marks else "-m" not in tests[2:]
+    assert bool(notebooks) == ("--quick" not in options)
 
 
 def test_the_last_lessons_which_train_are_begun_first(steps, lessons):
-    steps.ends = [0, 0, 0, 0]
+    steps.ends = [0, 0, 0, 0, 0]
     steps.start()
     command = steps.commands[-1][0]
     order = [command.index(lessons / f"{stem}.ipynb") for stem in ("12_scores", "01_words")]
@@ -711,7 +721,7 @@ def test_each_worker_gets_its_share_of_the_cores(steps, monkeypatch, cores, own,
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     if own:
         monkeypatch.setenv("OMP_NUM_THREADS", own)
-    steps.ends = [0, 0, 0, 0]
+    steps.ends = [0, 0, 0, 0, 0]
     steps.start()
     shared_out = [(command, env) for command, env in steps.commands if "-n" in command]
     assert len(shared_out) == 2  # the tests and the lessons
@@ -782,7 +792,7 @@ def test_a_failed_comparison_names_notebook_and_cell(course, tmp_path):
     ],
 )
 def test_a_cell_that_draws_before_a_seed_is_found(steps, tmp_path, cell, failed):
-    steps.ends = [0, 0, 0, 0]
+    steps.ends = [0, 0, 0, 0, 0]
     steps.start()
     path = write_lesson(tmp_path, "01_drawn", f"import torch; {cell}", "pass")
     notebook = nbformat.read(path, as_version=4)
@@ -791,8 +801,7 @@ def test_a_cell_that_draws_before_a_seed_is_found(steps, tmp_path, cell, failed)
     nbformat.write(notebook, path)
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--nbval"]
     command += ["--nbval-current-env", "--junitxml", tmp_path / "report.xml", path]
-    startup = Path(steps.commands[-1][1]["PYTHONSTARTUP"]).relative_to(tmp_path)
-    env = {**os.environ, "PYTHONSTARTUP": str(ROOT / startup)}
+    env = {**os.environ, "PYTHONSTARTUP": steps.commands[-1][1]["PYTHONSTARTUP"]}
     subprocess.run(command, cwd=tmp_path, env=env, capture_output=True)
     outcomes = [outcome for outcome, _, _ in steps.read_report(tmp_path / "report.xml")]
     assert outcomes == ["passed"] * (3 - failed) + ["failed"] * failed
@@ -801,7 +810,7 @@ def test_a_cell_that_draws_before_a_seed_is_found(steps, tmp_path, cell, failed)
 @pytest.mark.notebook
 @pytest.mark.parametrize("another, outcome", [("", "failed"), ("another", "passed")])
 def test_what_was_read_of_another_python_is_not_compared(steps, tmp_path, another, outcome):
-    steps.ends = [0, 0, 0, 0]
+    steps.ends = [0, 0, 0, 0, 0]
     steps.start()
     path = write_lesson(tmp_path, "01_read", "print('this')")
     notebook = nbformat.read(path, as_version=4)
@@ -818,6 +827,35 @@ def test_what_was_read_of_another_python_is_not_compared(steps, tmp_path, anothe
     outcomes = [outcome for outcome, _, _ in steps.read_report(tmp_path / "report.xml")]
     assert outcomes == ["passed", outcome]
     assert ("01_read.ipynb is executed, not compared" in told) == (outcome == "passed")
+
+
+def test_a_lesson_goes_from_edited_text_to_the_comparison(steps, lessons, tmp_path):
+    def asked(*options):
+        steps.commands.clear()
+        steps.ends = [0] * 5
+        assert steps.main(["lesson", "1", *options, "--here", "--notebooks", str(lessons)]) == 0
+        return [next(w for w in map(str, c[1:]) if w != "-m") for c, _ in steps.commands]
+
+    execute, style = "execute_notebook.py", "notebook_style.py"
+    assert [Path(word).name for word in asked()] == [execute, "pytest", "pytest", style]
+    assert asked("--text") == ["jupytext"]
+    draft = tmp_path / "build/lessons/01_words.py"
+    draft.write_text("# %%")
+    later = (lessons / "01_words.ipynb").stat().st_mtime + 1
+    os.utime(draft, (later, later))
+    names = [Path(word).name for word in asked()]
+    assert names == ["jupytext", execute, "pytest", "pytest", style]
+
+
+@pytest.mark.notebook
+@pytest.mark.parametrize("cell, stored", [("print(6 * 7)", "42"), ("print(1 / 0)", "old")])
+def test_a_draft_that_fails_leaves_the_notebook_as_it_was(tmp_path, cell, stored):
+    target = write_lesson(tmp_path, "01_words", "print('old')")
+    (tmp_path / "drafts").mkdir()
+    draft = write_lesson(tmp_path / "drafts", "01_words", cell)
+    script = [sys.executable, ROOT / "tests/execute_notebook.py", draft, target]
+    done = subprocess.run(script, capture_output=True, text=True)
+    assert bool(done.returncode) == (stored == "old") and stored in target.read_text("utf-8")
 
 
 def test_torch_is_held_to_the_version_that_pip_knows(course, tmp_path, monkeypatch):

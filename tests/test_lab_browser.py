@@ -21,8 +21,7 @@ LONG_LINES = ROOT / "notebooks" / "08_pretraining.ipynb"
 LAB = ROOT / "notebooks" / "labs" / "02_masking_lab.ipynb"
 
 pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.browser,
+    pytest.mark.site,
     pytest.mark.skipif(chromium() is None, reason="no Chromium here (Debian: chromium)"),
 ]
 

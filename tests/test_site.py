@@ -17,7 +17,7 @@ sys.path.insert(0, str(ROOT))
 from docs import build as site_builder
 from docs import pages as site_pages
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.site
 LESSONS = sorted((ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb"))
 MODULES = sorted(path.stem for path in (ROOT / "mlm_lib").glob("[a-z]*.py"))
 

@@ -4,8 +4,7 @@ import pytest
 from browser import barriers, chromium, launched, served, watch
 
 pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.browser,
+    pytest.mark.site,
     pytest.mark.skipif(chromium() is None, reason="no Chromium here (Debian: chromium)"),
 ]
 LESSON, LAB = "notebooks/08_pretraining.html", "notebooks/labs/02_masking_lab.html"
