@@ -147,7 +147,7 @@ def read_workflow():
 
 def test_readme_workflow_and_ci_give_the_same_command():
     assert COMMAND in [step.get("run") for step in read_workflow()["steps"]]
-    assert f'{COMMAND} "$@"' in (ROOT / ".ci/run").read_text("utf-8")
+    assert f'{COMMAND} --site --style "$@"' in (ROOT / ".ci/run").read_text("utf-8")
     assert COMMAND in (ROOT / "README.md").read_text("utf-8")
 
 
