@@ -11,7 +11,10 @@ since ∫ t^(k−1)·(1−t)^(L−k) dt = 1/(k·C(L, k)). The third line is the 
 and writes in a random order. Sources: Sahoo et al. 2024, Nie et al. 2025, Zheng et al. 2024 (their
 proposition 3.1); Hoogeboom et al. 2022 for the orders.
 
-`DiffusionCollator` makes batches to train on, `write` writes.
+Masked at 15%, a model learns to fill few blanks. To write, it must fill any number of them: so a
+`DiffusionCollator` gives each row a rate of its own, and says what the row counts. Rates may be
+spread evenly over a batch (Kingma et al. 2021), or the number of hidden words drawn instead of a
+rate (Nie et al. 2025, eq. 6).
 """
 
 import math
@@ -19,26 +22,13 @@ from typing import NamedTuple
 
 import torch
 
-from mlm_lib.checks import choice, function, id_list, iterable, tensor, whole_number
+from mlm_lib.checks import choice, id_list, refused, whole_number
 from mlm_lib.evaluation import judged, longest_row, read
 from mlm_lib.labels import IGNORE
 from mlm_lib.masking import MaskingCollator
 
-# ------------------------------------------------------------------------------------ masking rates
-#
-# A masking rate of its own for each row, and what the row then counts. Built in lesson 15.
-#
-# Masked at 15%, a model learns to fill few blanks. To write, it must fill any number of them. So each
-# row draws its own rate t, and its loss is weighted so that the mean over the draws is a bound on
-# −log P(row | its length):
-#
-#     ∫₀¹ (1/t)·E[Σ_{i hidden} −log p(x_i | visible)] dt
-#
-# Sources: Sahoo et al. 2024 (MDLM, eq. 10 and 11; rates spread evenly over a batch, as in Kingma et
-# al. 2021), Nie et al. 2025 (LLaDA, eq. 3; with the number of hidden words drawn instead, eq. 6).
-
-
 DRAWS = ("independent", "stratified", "count")
+MOST = 16  # words of an exact sum; 2^16 subsets are as many as a reader waits for
 
 
 def hide(hideable, draw, generator=None):
@@ -124,9 +114,6 @@ class DiffusionCollator(MaskingCollator):
         return super().fingerprint() | {"draw": self.draw}
 
 
-MOST = 16  # words; 2^16 subsets are as many as a reader waits for
-
-
 class Bound(NamedTuple):
     """An estimate of the bound on -log P(text | length), in nats per word, over `count` words.
 
@@ -159,10 +146,10 @@ def nelbo(model, tokenizer, rows, *, samples=1, draw="count", seed=0, batch_size
     Raises:
         ValueError: no rows, one without a word or longer than the model reads, an unknown draw.
     """
-    samples, batch_size = whole_number("samples", samples), whole_number("batch_size", batch_size)
-    generator = torch.Generator().manual_seed(whole_number("seed", seed, 0, 2**64 - 1))
+    whole_number("samples", samples)
+    generator = torch.Generator().manual_seed(seed)
     collator = DiffusionCollator(tokenizer, draw=draw)
-    fields, blocked = collator.prepare(list(iterable("rows", rows, "encoded texts")))
+    fields, blocked = collator.prepare(list(rows))
     longest, width = longest_row(model), blocked.shape[1]
     if longest and width > longest:
         raise ValueError(f"a row has {width} tokens, and this model reads {longest}; cut it")
@@ -182,7 +169,8 @@ def nelbo(model, tokenizer, rows, *, samples=1, draw="count", seed=0, batch_size
 def _hidden_nats(model, fields, hidden, mask_token_id, batch_size):
     """(R,) float64: Σ −log P(word) over the hidden words of each row."""
     total = torch.zeros(len(hidden), dtype=torch.float64)
-    widths = (fields["attention_mask"].bool().flip(1).int().argmax(1) - hidden.shape[1]).neg()
+    # Where each row ends: the place, counted from 1, of its last real token.
+    widths = (fields["attention_mask"] * torch.arange(1, hidden.shape[1] + 1)).amax(1)  # (R,)
     for some in widths.argsort(stable=True).split(batch_size):  # of like length
         asked = hidden[some, : widths[some].max()]  # (B, T)
         if not asked.any():
@@ -208,18 +196,16 @@ def exact_nelbo(log_posteriors, words):
         Nats of the whole text.
 
     Raises:
-        ValueError: no words or too many, or a table of another shape.
+        ValueError: no words or too many, or a table of another length.
     """
-    function("log_posteriors", log_posteriors)
     words = id_list("words", words)
     length = whole_number("len(words)", len(words), 1, MOST)
     ids, places, terms = torch.tensor(words), torch.arange(length), []
     for number in range(1, 2**length):
         hidden = (number >> places) % 2 == 1  # (T,): the digits of the number
-        table = tensor("log_posteriors(…)", log_posteriors(words, ~hidden), "(T, V)")
-        if len(table) != length or table.shape[1] <= max(words):
-            wanted = f"({length}, V) with V above {max(words)}"
-            raise ValueError(f"log_posteriors returned {tuple(table.shape)}; {wanted} is needed")
+        table = log_posteriors(words, ~hidden)
+        if len(table) != length:
+            raise refused("log_posteriors(…)", table, f"a tensor ({length}, V)")
         k = int(hidden.sum())
         nats = -table[places[hidden], ids[hidden]].double().sum().item()
         terms.append(nats / (k * math.comb(length, k)))

@@ -77,9 +77,8 @@ def bars(names, values, *, xlabel, reference=None, reference_name="", colors=OUR
         label = {"xytext": (4, 0), "va": "center", "fontsize": 10}
         ax.annotate(f"{value:.2f}", (value, place), **label, **OFFSET)
     ax.margins(x=0.12)
-    if reference is not None:
-        _reference_line(ax, reference, reference_name, vertical=True)
-    return tell(ax, f"Bars, {xlabel}: {_pairs(names, values)}.{_line(reference, reference_name)}")
+    line = _reference_line(ax, reference, reference_name, vertical=True)
+    return tell(ax, f"Bars, {xlabel}: {_pairs(names, values)}.{line}")
 
 
 def dots(names, values, *, xlabel, reference=None, reference_name="", color=OURS, ax=None):
@@ -98,27 +97,14 @@ def dots(names, values, *, xlabel, reference=None, reference_name="", color=OURS
     ax.set_xscale("log")
     ax.set_xlim(min([*values, reference or min(values)]) / 6, max(values) * 3)
     ax.grid(axis="y", color="#E5E5E5")
-    if reference is not None:
-        _reference_line(ax, reference, reference_name, vertical=True)
-    return tell(ax, f"Dots, {xlabel}: {_pairs(names, values)}.{_line(reference, reference_name)}")
+    line = _reference_line(ax, reference, reference_name, vertical=True)
+    return tell(ax, f"Dots, {xlabel}: {_pairs(names, values)}.{line}")
 
 
 def curve(
-    x,
-    y,
-    *,
-    xlabel,
-    ylabel,
-    reference=None,
-    reference_name="",
-    log_x=False,
-    color=OURS,
-    name="",
-    marker="o-",
-    low=None,
-    high=None,
-    ax=None,
-):
+    x, y, *, xlabel, ylabel, name="", reference=None, reference_name="", low=None, high=None,
+    log_x=False, color=OURS, marker="o-", ax=None,
+):  # fmt: skip
     """A line through points, named at its last point, and a dashed line at `reference`.
 
     Where `low` and `high` are given, the band between them is shaded.
@@ -135,12 +121,11 @@ def curve(
         ax.minorticks_off()
     ax.set_xlabel(xlabel)
     ax.set_ylabel(ylabel)
-    if reference is not None:
-        _reference_line(ax, reference, reference_name, vertical=False)
+    line = _reference_line(ax, reference, reference_name, vertical=False)
     ends = f"from {y[0]:.2g} at {_place(x[0])} to {y[-1]:.2g} at {_place(x[-1])}"
     what = f"Curve{' of ' * bool(name)}{name}, {ylabel} against {xlabel}: {ends}"
     band = "" if low is None else f", with a band from {low[-1]:.2g} to {high[-1]:.2g} at the end"
-    return tell(ax, f"{what}, lowest {min(y):.2g}{band}.{_line(reference, reference_name)}")
+    return tell(ax, f"{what}, lowest {min(y):.2g}{band}.{line}")
 
 
 def intervals(names, values, *, xlabel, reference=None, reference_name="", colors=OURS, ax=None):
@@ -152,10 +137,8 @@ def intervals(names, values, *, xlabel, reference=None, reference_name="", color
         ax.plot([value.low, value.high], [place, place], color=color, linewidth=2)
         ax.plot(value.mean, place, "o", color=color, markersize=6)
     ax.grid(axis="y", color="#E5E5E5")
-    if reference is not None:
-        _reference_line(ax, reference, reference_name, vertical=True)
+    line = _reference_line(ax, reference, reference_name, vertical=True)
     told = (f"{name} {v.mean:.2g} ({v.low:.2g} to {v.high:.2g})" for name, v in zip(names, values))
-    line = _line(reference, reference_name)
     return tell(ax, f"Means with intervals, {xlabel}: {', '.join(told)}.{line}")
 
 
@@ -212,9 +195,8 @@ def token_strip(tokens, fates, colors, *, per_row=12, ax=None):
     ax.set_ylim(-rows, 0)
     ax.axis("off")
     handles = [plt.Rectangle((0, 0), 1, 1, color=color, linewidth=0) for color in colors.values()]
-    ax.figure.legend(
-        handles, list(colors), loc="outside lower center", ncols=len(colors), frameon=False
-    )
+    place = {"loc": "outside lower center", "ncols": len(colors), "frameon": False}
+    ax.figure.legend(handles, list(colors), **place)
     counts = ", ".join(f"{fates.count(fate)} {fate}" for fate in colors)
     return tell(ax, f"{len(tokens)} tokens in boxes, coloured by their fate: {counts}.")
 
@@ -252,7 +234,7 @@ def leak_matrices(dependencies, leaks, *, titles):
         dependencies, leaks: lists of (T, T) bool, [output, input]; a leak is a dependence, too.
         titles: one for each.
     """
-    panels = _panels(len(titles), 0.6 + 2.5 * len(titles), 3.2)
+    panels, told = _panels(len(titles), 0.6 + 2.5 * len(titles), 3.2), []
     for ax, depends, leak, title in zip(panels, dependencies, leaks, titles):
         depends, leak = np.asarray(depends), np.asarray(leak)
         for matrix, color in ((depends & ~leak, OURS), (leak, ALERT)):
@@ -263,15 +245,12 @@ def leak_matrices(dependencies, leaks, *, titles):
         ax.set(xlim=edges, ylim=edges[::-1], aspect="equal", title=title)
         ax.set_xticks(range(len(leak)))
         ax.set_yticks(range(len(leak)))
+        told.append(
+            f"{title} sees {depends.sum()} of {depends.size} inputs, {leak.sum()} forbidden"
+        )
     panels[0].set_ylabel("output at position")
     panels[0].figure.supxlabel("input at position", fontsize=11)
-    seen = [
-        f"{title} sees {depends.sum()} of {depends.size} inputs, {leak.sum()} forbidden"
-        for title, depends, leak in zip(
-            titles, map(np.asarray, dependencies), map(np.asarray, leaks)
-        )
-    ]
-    return tell(panels[0], f"Squares of outputs by inputs: {'; '.join(seen)}.")
+    return tell(panels[0], f"Squares of outputs by inputs: {'; '.join(told)}.")
 
 
 def _panels(count, width, height):
@@ -298,16 +277,14 @@ def _pairs(names, values):
     return ", ".join(f"{name} {value:.2g}" for name, value in zip(names, values))
 
 
-def _line(value, name):
-    """What is told of a reference line: the name, and the number where the name has none."""
-    return "" if value is None else f" A dashed line at {value:.2g}{', ' * bool(name)}{name}."
-
-
 def _square(ax, left, bottom, width, height, color):
     ax.add_patch(plt.Rectangle((left, bottom), width, height, color=color, linewidth=0))
 
 
 def _reference_line(ax, value, name, *, vertical):
+    """A dashed line with its name, unless the value is None; what is told of it."""
+    if value is None:
+        return ""
     (ax.axvline if vertical else ax.axhline)(value, color=CHANCE, linestyle="--", linewidth=1)
     look = {"color": CHANCE, "fontsize": 10, **OFFSET}
     if vertical:
@@ -315,10 +292,11 @@ def _reference_line(ax, value, name, *, vertical):
     else:
         look |= {"xycoords": ("axes fraction", "data"), "ha": "right"}
         ax.annotate(name, (0.99, value), xytext=(0, 4), **look)
+    return f" A dashed line at {value:.2g}{', ' * bool(name)}{name}."
 
 
 def level(ax, value, name, *, x):
     """A dashed line across the axes at `value`, named above its place `x`: a landmark."""
     ax.axhline(value, color=CHANCE, linestyle="--", linewidth=1)
     ax.annotate(name, (x, value), xytext=(0, 4), color=CHANCE, fontsize=10, **OFFSET)
-    return tell(ax, _line(value, name).strip())
+    return tell(ax, f"A dashed line at {value:.2g}, {name}.")

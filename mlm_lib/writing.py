@@ -20,109 +20,9 @@ from itertools import count
 import torch
 import torch.nn as nn
 
-from mlm_lib.checks import (
-    choice,
-    flag,
-    function,
-    id_list,
-    iterable,
-    number,
-    probability,
-    refused,
-    whole_number,
-)
+from mlm_lib.checks import choice, id_list, number, probability, whole_number
 from mlm_lib.evaluation import longest_row, padded, read
-from mlm_lib.grammar import Grammar
 from mlm_lib.labels import IGNORE
-
-# ------------------------------------------------------------------------------------ ideal reader
-#
-# The ideal reader in the place of a model: it answers with the grammar's posteriors. Lesson 15.
-#
-# Whatever asks a masked model can ask it as well: `nelbo`, `write`, `fill_mask`, `masked_answers`.
-
-
-class IdealReader(nn.Module):
-    """Answers `[MASK]` with P(word | the visible words, their places, the length), exactly.
-
-    It has nothing to learn, and computes on the CPU in float64.
-
-    Args:
-        grammar: a `Grammar`.
-        tokenizer: each word of the grammar is one of its tokens.
-        lost: what to do with a text that no document of the grammar agrees with. False: an error.
-            True: find each word of the grammar equally likely there, as needs a reader of what is
-            written several words at once.
-
-    Raises:
-        ValueError: a word of the grammar that is no token.
-    """
-
-    def __init__(self, grammar, tokenizer, *, lost=False):
-        super().__init__()
-        if not isinstance(grammar, Grammar):
-            raise ValueError(f"grammar is a {type(grammar).__name__}; a Grammar is needed")
-        vocab = tokenizer.get_vocab() if hasattr(tokenizer, "get_vocab") else tokenizer.vocab
-        missing = [word for word in grammar.vocabulary if word not in vocab]
-        if missing:
-            count = f"{len(missing)} words of the grammar are no tokens, such as {missing[:5]}"
-            raise ValueError(f"{count}; train the tokenizer on the grammar")
-        self.grammar, self.lost = grammar, flag("lost", lost)
-        self.columns = torch.tensor([vocab[word] for word in grammar.vocabulary])
-        self.size = max(vocab.values()) + 1
-        self.words = {index: word for word, index in vocab.items()}
-        self.mask_token_id = tokenizer.mask_token_id
-        self.frame = {tokenizer.cls_token_id, tokenizer.sep_token_id, tokenizer.pad_token_id}
-        self.nothing = nn.Parameter(torch.zeros(0), requires_grad=False)  # tells the device
-        self._lengths = {}
-
-    def forward(self, input_ids, attention_mask=None, labels=None):
-        """Log-probabilities everywhere, or at the labels.
-
-        Args:
-            input_ids: (B, T), `[MASK]` where a word is hidden. `[CLS]`, `[SEP]` and `[PAD]` are no
-                part of the document.
-            attention_mask: (B, T); not needed.
-            labels: (B, T), −100 where nothing is asked, as of a `MaskedLanguageModel`.
-
-        Returns:
-            {"logits": (B, T, V) or, with labels, (N, V)} float64, −∞ for what is impossible there.
-            With labels also "loss", the mean over them.
-
-        Raises:
-            ValueError: a length that no document has; unless `lost`, visible words that none has.
-        """
-        frame = torch.tensor(sorted(self.frame))
-        places = [(~torch.isin(row, frame)).nonzero()[:, 0] for row in input_ids.cpu()]
-        documents, observed = [], []
-        for row, some in zip(input_ids.cpu(), places):
-            documents.append([self.words.get(index, "") for index in row[some].tolist()])
-            observed.append(row[some] != self.mask_token_id)
-            self._check_length(len(some))
-        found = self.grammar.posteriors_of(documents, observed, check=not self.lost)
-        asked = torch.ones_like(input_ids) if labels is None else labels != IGNORE
-        logits = torch.full((*input_ids.shape, self.size), -math.inf, dtype=torch.float64)
-        for row, some, wanted, chances in zip(logits, places, asked.bool().cpu(), found):
-            wanted, uniform = wanted[some], 1 / len(self.columns)
-            # logits[b, places, columns] = log P(word | the visible words elsewhere), (T, V)
-            row[some[wanted][:, None], self.columns] = chances[wanted].nan_to_num(uniform).log()
-        logits = logits.to(input_ids.device)
-        if labels is None:
-            return {"logits": logits}
-        logits, targets = logits[asked], labels[asked]  # (N, V), (N,)
-        own = logits.gather(1, targets.long()[:, None])
-        return {"loss": -own.sum() / max(1, len(own)), "logits": logits}
-
-    def _check_length(self, length):
-        if length not in self._lengths:
-            self._lengths[length] = self.grammar.log_prob_of_length(length)
-        if self._lengths[length] == -math.inf:
-            raise ValueError(f"no document of this grammar has {length} words; ask for another")
-
-    def extra_repr(self):
-        """What `print(reader)` says of it."""
-        return f"worlds={self.grammar.worlds}, lost={self.lost}"
-
 
 RULES = ("random", "confident", "threshold", "keep_confident", "greedy")
 SCHEDULES = ("equal", "cosine")
@@ -165,14 +65,15 @@ def write(
             threshold; an unknown rule, a temperature of 0 or below; a given text of another length
             or without a blank. An `IdealReader` refuses lengths that its grammar has not.
     """
-    choice("rule", rule, RULES), choice("schedule", schedule, SCHEDULES)
-    steps = whole_number("steps", steps, none=True)
-    temperature = number("temperature", temperature, above=0)
-    threshold, size = probability("threshold", threshold), whole_number("batch_size", batch_size)
-    function("watch", watch, none=True)
+    choice("rule", rule, RULES)
+    choice("schedule", schedule, SCHEDULES)
+    number("temperature", temperature, above=0)
+    probability("threshold", threshold)
+    whole_number("batch_size", batch_size)
+    whole_number("steps", steps, none=True)
     if steps is not None and rule == "threshold":
         raise ValueError(f"steps={steps}, but a threshold takes as many as it needs; leave it out")
-    drafts = _drafts(model, tokenizer, lengths, given, whole_number("seed", seed, 0, 2**32 - 1))
+    drafts = _drafts(model, tokenizer, lengths, given, seed)
     for draft in drafts:
         draft.plan(steps, schedule)
     pen = _Pen(model, tokenizer, rule, temperature, threshold)
@@ -181,8 +82,8 @@ def write(
         if not unfinished:
             return [draft.row for draft in drafts]
         unfinished.sort(key=lambda draft: len(draft.row))  # so that little is padded
-        for start in range(0, len(unfinished), size):
-            pen.fill(unfinished[start : start + size])
+        for start in range(0, len(unfinished), batch_size):
+            pen.fill(unfinished[start : start + batch_size])
         if watch:
             watch(step, [list(draft.row) for draft in drafts])
 
@@ -195,8 +96,6 @@ def reveal_counts(blanks, steps, schedule="equal"):
     >>> reveal_counts(10, 4, "cosine")  # 1 − cos(π/2·step/steps) of them are filled after a step
     [1, 2, 3, 4]
     """
-    blanks, steps = whole_number("blanks", blanks), whole_number("steps", steps)
-    choice("schedule", schedule, SCHEDULES)
     steps, filled = min(blanks, steps), [0]
     for step in range(1, steps + 1):
         # Rounded down: the first steps, which see least, do not get more than their share.
@@ -238,19 +137,15 @@ def _drafts(model, tokenizer, lengths, given, seed):
     if tokenizer.mask_token_id is None:
         raise ValueError(f"this {type(tokenizer).__name__} has no [MASK] token to start from")
     lengths = lengths.tolist() if hasattr(lengths, "tolist") else lengths
-    lengths = [
+    for place, length in enumerate(lengths):
         whole_number(f"lengths[{place}]", length)
-        for place, length in enumerate(iterable("lengths", lengths, "lengths"))
-    ]
     longest = longest_row(model)
     if longest and max(lengths, default=0) + 2 > longest:
         told = f"{max(lengths)} tokens, [CLS] and [SEP]"
         raise ValueError(f"{told} are more than the {longest} that this model reads; ask for fewer")
-    given = [None] * len(lengths) if given is None else list(iterable("given", given, "texts"))
-    if len(given) != len(lengths):
-        raise refused("given", given, f"a list of {len(lengths)} texts, one for each length,")
+    given = [None] * len(lengths) if given is None else given
     drafts = []
-    for place, (length, row) in enumerate(zip(lengths, given)):
+    for place, (length, row) in enumerate(zip(lengths, given, strict=True)):
         row = [tokenizer.mask_token_id] * length if row is None else id_list(f"given[{place}]", row)
         if len(row) != length:
             told = f"given[{place}] has {len(row)} tokens and lengths[{place}] is {length}"
@@ -338,5 +233,89 @@ def drawn(chances, uniform):
     wanted = uniform[:, None] * sums[:, -1:]
     found = torch.searchsorted(sums, wanted, right=True)[:, 0]
     # A number may round up to the whole sum: then it is the last index with a chance.
-    last = chances.shape[-1] - 1 - (chances > 0).flip(-1).int().argmax(-1)
+    last = ((chances > 0) * torch.arange(chances.shape[-1])).amax(-1)
     return found.minimum(last)
+
+
+# ------------------------------------------------------------------------------ the ideal reader
+
+
+class IdealReader(nn.Module):
+    """Answers `[MASK]` with P(word | the visible words, their places, the length), exactly.
+
+    It stands wherever a model can: in `nelbo`, `write`, `fill_mask` and `masked_answers`. It has
+    nothing to learn, and computes on the CPU in float64.
+
+    Args:
+        grammar: a `Grammar`.
+        tokenizer: each word of the grammar is one of its tokens.
+        lost: what to do with a text that no document of the grammar agrees with. False: an error.
+            True: find each word of the grammar equally likely there, as needs a reader of what is
+            written several words at once.
+
+    Raises:
+        ValueError: a word of the grammar that is no token.
+    """
+
+    def __init__(self, grammar, tokenizer, *, lost=False):
+        super().__init__()
+        vocab = tokenizer.get_vocab() if hasattr(tokenizer, "get_vocab") else tokenizer.vocab
+        missing = [word for word in grammar.vocabulary if word not in vocab]
+        if missing:
+            count = f"{len(missing)} words of the grammar are no tokens, such as {missing[:5]}"
+            raise ValueError(f"{count}; train the tokenizer on the grammar")
+        self.grammar, self.lost = grammar, lost
+        self.columns = torch.tensor([vocab[word] for word in grammar.vocabulary])
+        self.size = max(vocab.values()) + 1
+        self.words = {index: word for word, index in vocab.items()}
+        self.mask_token_id = tokenizer.mask_token_id
+        self.frame = {tokenizer.cls_token_id, tokenizer.sep_token_id, tokenizer.pad_token_id}
+        self.nothing = nn.Parameter(torch.zeros(0), requires_grad=False)  # tells the device
+        self._lengths = {}
+
+    def forward(self, input_ids, attention_mask=None, labels=None):
+        """Log-probabilities everywhere, or at the labels.
+
+        Args:
+            input_ids: (B, T), `[MASK]` where a word is hidden. `[CLS]`, `[SEP]` and `[PAD]` are no
+                part of the document.
+            attention_mask: (B, T); not needed.
+            labels: (B, T), −100 where nothing is asked, as of a `MaskedLanguageModel`.
+
+        Returns:
+            {"logits": (B, T, V) or, with labels, (N, V)} float64, −∞ for what is impossible there.
+            With labels also "loss", the mean over them.
+
+        Raises:
+            ValueError: a length that no document has; unless `lost`, visible words that none has.
+        """
+        frame = torch.tensor(sorted(self.frame))
+        places = [(~torch.isin(row, frame)).nonzero()[:, 0] for row in input_ids.cpu()]
+        documents, observed = [], []
+        for row, some in zip(input_ids.cpu(), places):
+            documents.append([self.words.get(index, "") for index in row[some].tolist()])
+            observed.append(row[some] != self.mask_token_id)
+            self._check_length(len(some))
+        found = self.grammar.posteriors_of(documents, observed, check=not self.lost)
+        asked = torch.ones_like(input_ids) if labels is None else labels != IGNORE
+        logits = torch.full((*input_ids.shape, self.size), -math.inf, dtype=torch.float64)
+        for row, some, wanted, chances in zip(logits, places, asked.bool().cpu(), found):
+            wanted, uniform = wanted[some], 1 / len(self.columns)
+            # logits[b, places, columns] = log P(word | the visible words elsewhere), (T, V)
+            row[some[wanted][:, None], self.columns] = chances[wanted].nan_to_num(uniform).log()
+        logits = logits.to(input_ids.device)
+        if labels is None:
+            return {"logits": logits}
+        logits, targets = logits[asked], labels[asked]  # (N, V), (N,)
+        own = logits.gather(1, targets.long()[:, None])
+        return {"loss": -own.sum() / max(1, len(own)), "logits": logits}
+
+    def _check_length(self, length):
+        if length not in self._lengths:
+            self._lengths[length] = self.grammar.log_prob_of_length(length)
+        if self._lengths[length] == -math.inf:
+            raise ValueError(f"no document of this grammar has {length} words; ask for another")
+
+    def extra_repr(self):
+        """What `print(reader)` says of it."""
+        return f"worlds={self.grammar.worlds}, lost={self.lost}"

@@ -1,4 +1,4 @@
-"""The bound: three ways to one number, estimated without bias, by ours and by transformers'."""
+"""The bound: three ways to one number, estimated without bias, and what is hidden for it."""
 
 import itertools
 import math
@@ -16,17 +16,26 @@ from readers import (
     both_models,
     both_tokenizers,
 )
+from toys import tokenizer_of
 from writing_toys import GRAMMARS, World
 
-from mlm_lib.diffusion import DRAWS, Bound, DiffusionCollator, exact_nelbo, log_posteriors, nelbo
-from mlm_lib.grammar import Grammar
+from mlm_lib.diffusion import (
+    DRAWS,
+    Bound,
+    DiffusionCollator,
+    exact_nelbo,
+    hide,
+    log_posteriors,
+    nelbo,
+)
 from mlm_lib.pretrained import from_hf
 from mlm_lib.training import HeldOut
-from mlm_lib.writing import write
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 TALES, PAIRS = World(GRAMMARS / "tales.toml"), World(GRAMMARS / "pairs.toml")
+LETTERS = tokenizer_of(*"abcdefgh")
+ROWS = [[2, *(5 + (3 * row + place) % 8 for place in range(1 + row % 7)), 3] for row in range(21)]
 ROW = [5, 9, 11, 6, 7]  # a ##b abc b c
 every_draw = pytest.mark.parametrize("draw", DRAWS)
 
@@ -122,20 +131,6 @@ def test_a_reader_who_knows_nothing_pays_ln_v_for_each_word():
     bound = nelbo(model, TOKENIZER, [[2, *ROW, 3], [2, 5, 3]])
     assert bound.nats == pytest.approx(math.log(V)) and bound.count == 6
     assert bound.standard_error == pytest.approx(0, abs=1e-6)
-
-
-def test_on_the_course_s_grammar_every_order_telescopes_to_the_likelihood():
-    grammar = Grammar.load(worlds=["films"])
-    words = min(grammar.sample(20, seed=3), key=len)
-    nats = grammar.log_prob_of_length(len(words)) - grammar.log_prob(words)
-    column = [grammar.vocabulary.index(word) for word in words]
-    generator = torch.Generator().manual_seed(0)
-    for _ in range(2):
-        observed, total = torch.zeros(len(words), dtype=torch.bool), 0.0
-        for place in torch.randperm(len(words), generator=generator).tolist():
-            total -= grammar.posteriors(words, observed)[place, column[place]].log().item()
-            observed[place] = True
-        assert total == pytest.approx(nats, abs=1e-9)
 
 
 # ------------------------------------------------------------------------------------ estimates
@@ -263,53 +258,127 @@ def test_bfloat16_is_bounded_about_as_float32():
 # ------------------------------------------------------------------------------------ bad input
 
 
-@both_models
-@pytest.mark.parametrize(
-    "rows, options, message",
-    [
-        ([], {}, "the batch is empty"),
-        ("abc", {}, "rows='abc'; a list of encoded texts"),
-        ([[2, 5, 3], [2, 3]], {}, "example 1 has no word to hide"),
-        ([[2, *[5] * 19, 3]], {}, "a row has 21 tokens, and this model reads 20; cut it"),
-        ([[2, 5, 3]], {"samples": 0}, "samples=0; a whole number of at least 1"),
-        ([[2, 5, 3]], {"draw": "t"}, "draw='t'; one of independent, stratified, count"),
-        ([[2, 5, 3]], {"seed": -1}, "seed=-1; a whole number"),
-        ([[2, 5, 3]], {"batch_size": 0}, "batch_size=0; a whole number of at least 1"),
-    ],
-)
-def test_what_cannot_be_bounded_is_told(model, rows, options, message):
-    with pytest.raises(ValueError, match=message):
-        nelbo(model, TOKENIZER, rows, **options)
+# ------------------------------------------------------------------------------------ hiding
+
+
+def drawn(draw, rows=4000, length=6, seed=0):
+    """hidden (rows, length) and weights (rows,) of rows of words only."""
+    hideable = torch.ones(rows, length, dtype=torch.bool)
+    return hide(hideable, draw, torch.Generator().manual_seed(seed))
+
+
+def test_a_batch_by_hand():
+    collator = DiffusionCollator(LETTERS, draw="count", seed=0)
+    batch = collator([[2, 5, 6, 3], [2, 7, 3]])
+    assert list(batch) == ["input_ids", "attention_mask", "labels", "weights"]
+    # The second row has one word: it is always hidden, and weighs 1.
+    assert batch["input_ids"][1].tolist() == [2, 4, 3, 0]
+    assert batch["labels"][1].tolist() == [-100, 7, -100, -100]
+    assert batch["attention_mask"].tolist() == [[1, 1, 1, 1], [1, 1, 1, 0]]
+    count = (batch["labels"][0] != -100).sum().item()
+    assert batch["weights"].tolist() == [2 / count, 1.0] and batch["weights"].dtype == torch.float32
+
+
+@every_draw
+@both_tokenizers
+def test_words_are_hidden_as_mask_and_what_is_visible_is_what_stood_there(draw, tokenizer):
+    collator = DiffusionCollator(tokenizer, draw=draw, seed=1)
+    rows = [[2, 5, 1, 6, 11, 3], [2, 9, 3], [5, 6, 7, 8]]
+    for _ in range(30):
+        batch = collator(rows)
+        hidden = batch["labels"] != -100
+        assert (batch["input_ids"][hidden] == 4).all()
+        back = torch.where(hidden, batch["labels"], batch["input_ids"])
+        assert [row[row != 0].tolist() for row in back] == rows
+        assert not hidden[back < 5].any()  # [PAD], [UNK], [CLS], [SEP] and [MASK] are no words
+
+
+@every_draw
+def test_a_word_counts_once_in_the_mean_over_the_draws(draw):
+    hidden, weights = drawn(draw, rows=20000)
+    counts = hidden * weights[:, None]  # (rows, length)
+    error = counts.std(0) / len(counts) ** 0.5
+    assert ((counts.mean(0) - 1).abs() < 4 * error).all()
+
+
+def test_any_number_of_words_is_hidden_equally_often_and_the_weights_are_exact():
+    hidden, weights = drawn("count", rows=6000)
+    counts = hidden.sum(1)
+    assert torch.equal(weights * counts, torch.full((6000,), 6.0).double())
+    assert counts.min() == 1 and counts.max() == 6
+    shares = counts.bincount(minlength=7)[1:] / len(counts)
+    assert (shares - 1 / 6).abs().max() < 4 * (5 / 36 / len(counts)) ** 0.5
+    # and with so many any of them: each word in a half of the rows in which three are hidden
+    some = hidden[counts == 3].double()
+    assert (some.mean(0) - 0.5).abs().max() < 4 * 0.5 / len(some) ** 0.5
+
+
+@pytest.mark.parametrize("draw", ["independent", "stratified"])
+def test_rates_are_uniform_and_never_0(draw):
+    hidden, weights = drawn(draw, rows=20000, length=1)
+    rates = 1 / weights
+    assert 0 < rates.min() < 1e-3 and 0.999 < rates.max() <= 1
+    assert abs(rates.mean() - 0.5) < 4 / (12 * len(rates)) ** 0.5
+    # The hidden ones are as many as their rates say.
+    assert abs((hidden[:, 0].double() - rates).mean()) < 4 * (1 / 6 / len(rates)) ** 0.5
+
+
+def test_stratified_rates_come_one_from_each_part_in_any_order():
+    firsts = []
+    for seed in range(50):
+        rates = 1 / drawn("stratified", rows=8, seed=seed)[1]
+        parts = (rates * 8).ceil().long()
+        assert sorted(parts.tolist()) == list(range(1, 9))
+        firsts.append(parts[0].item())
+    assert len(set(firsts)) == 8  # the first row has any part, not always the lowest
+
+
+def test_the_same_seed_hides_the_same_and_a_run_can_be_taken_up_again():
+    def batches(collator, number):
+        return [
+            {name: rows.tolist() for name, rows in collator(ROWS).items()} for _ in range(number)
+        ]
+
+    whole = batches(DiffusionCollator(LETTERS, seed=3), 4)
+    assert whole == batches(DiffusionCollator(LETTERS, seed=3), 4) and whole[0] != whole[1]
+    assert whole != batches(DiffusionCollator(LETTERS, seed=4), 4)
+    first = DiffusionCollator(LETTERS, seed=3)
+    batches(first, 2)
+    second = DiffusionCollator(LETTERS, seed=3)
+    second.load_state_dict(first.state_dict())
+    assert batches(second, 2) == whole[2:]
+
+
+def test_a_run_knows_its_draw_again():
+    one, other = (DiffusionCollator(LETTERS, draw=draw).fingerprint() for draw in DRAWS[:2])
+    assert {name for name in one if one[name] != other[name]} == {"draw"}
+
+
+# ------------------------------------------------------------------------------------ refused
 
 
 @pytest.mark.parametrize(
-    "answers, words, message",
+    "rows, options, told",
     [
-        (None, ROW, "log_posteriors=None; a function"),
-        (log_posteriors(OURS, TOKENIZER), [], r"len\(words\)=0; a whole number from 1 to 16"),
-        (
-            log_posteriors(OURS, TOKENIZER),
-            [5] * 17,
-            r"len\(words\)=17; a whole number from 1 to 16",
-        ),
-        (log_posteriors(OURS, TOKENIZER), ["a"], r"words\[0\]='a'; a whole number"),
-        (
-            lambda words, observed: torch.zeros(2, 3),
-            [0],
-            r"returned \(2, 3\); \(1, V\) with V above",
-        ),
-        (
-            lambda words, observed: torch.zeros(1, 3),
-            [3],
-            r"returned \(1, 3\); \(1, V\) with V above 3",
-        ),
-        (lambda words, observed: [[0.0]], [0], r"log_posteriors\(…\)=\[\[0.0\]\]; a tensor"),
+        ([], {}, "empty"),
+        ([[2, 5, 3], [2, 3]], {}, "example 1 has no word"),
+        ([[2, *[5] * 19, 3]], {}, "21 tokens.* reads 20"),
+        ([[2, 99, 3]], {}, "99"),
+        ([[2, 5, 3]], {"samples": 0}, "samples=0"),
+        ([[2, 5, 3]], {"draw": "t"}, "draw='t'"),
     ],
 )
-def test_what_cannot_be_summed_is_told(answers, words, message):
-    with pytest.raises(ValueError, match=message):
-        exact_nelbo(answers, words)
+def test_what_cannot_be_bounded_is_told(rows, options, told):
+    with pytest.raises(ValueError, match=told):
+        nelbo(OURS, TOKENIZER, rows, **options)
 
 
-def test_writing_is_at_hand_here_too():
-    assert write.__module__ == "mlm_lib.writing"
+@pytest.mark.parametrize("words", [[], [5] * 17])
+def test_a_sum_over_nothing_or_over_more_subsets_than_one_waits_for_is_refused(words):
+    with pytest.raises(ValueError, match=f"={len(words)}; a whole number from 1 to 16"):
+        exact_nelbo(log_posteriors(OURS, TOKENIZER), words)
+
+
+def test_a_table_of_another_length_is_refused():
+    with pytest.raises(ValueError, match=r"\(1, V\)"):
+        exact_nelbo(lambda words, observed: torch.zeros(2, 3), [0])

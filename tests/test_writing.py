@@ -1,4 +1,4 @@
-"""The samplers against exact distributions, and each rule against what it promises."""
+"""The samplers against exact distributions, each rule, and the ideal reader in a model's place."""
 
 import itertools
 import math
@@ -21,7 +21,10 @@ from test_grammar import every_document
 from toys import tokenizer_of
 from writing_toys import GRAMMARS, World, too_far
 
+from mlm_lib.evaluation import fill_mask, masked_answers
 from mlm_lib.grammar import Grammar
+from mlm_lib.masking import MaskingCollator
+from mlm_lib.training import HeldOut
 from mlm_lib.writing import RULES, SCHEDULES, IdealReader, drawn, reveal_counts, write
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -282,41 +285,7 @@ def test_writing_leaves_no_trace(model):
     assert_leaves_no_trace(model, lambda: write(model, TOKENIZER, [4, 2], temperature=20.0))
 
 
-# ------------------------------------------------------------------------------------ bad input
-
-
-def test_no_lengths_make_no_texts():
-    assert write(OURS, TOKENIZER, []) == []
-
-
-@both_models
-@pytest.mark.parametrize(
-    "lengths, options, message",
-    [
-        (5, {}, "lengths=5; a list of lengths"),
-        ([3, 0], {}, r"lengths\[1\]=0; a whole number of at least 1"),
-        ([2.5], {}, r"lengths\[0\]=2.5; a whole number"),
-        ([19], {}, r"19 tokens, \[CLS\] and \[SEP\] are more than the 20 that this model reads"),
-        ([3], {"steps": 0}, "steps=0; a whole number of at least 1"),
-        ([3], {"steps": 2, "rule": "threshold"}, "steps=2, but a threshold takes as many"),
-        ([3], {"rule": "best"}, "rule='best'; one of random, confident, threshold, keep"),
-        ([3], {"schedule": "linear"}, "schedule='linear'; one of equal, cosine"),
-        ([3], {"temperature": 0}, "temperature=0; a finite number above 0"),
-        ([3], {"temperature": -1.0}, "temperature=-1.0; a finite number above 0"),
-        ([3], {"threshold": 1.5}, "threshold=1.5; a probability"),
-        ([3], {"seed": -1}, "seed=-1; a whole number"),
-        ([3], {"batch_size": 0}, "batch_size=0; a whole number"),
-        ([3], {"watch": 3}, "watch=3; a function"),
-        ([3], {"given": [[5, 6, 7]]}, r"given\[0\] has no \[MASK\]; put one"),
-        ([3], {"given": [[2, 5, 4, 6, 3]]}, r"given\[0\] has 5 tokens and lengths\[0\] is 3"),
-        ([3], {"given": []}, r"given=\[\]; a list of 1 texts"),
-        ([3], {"given": ["a"]}, r"given\[0\]='a'; a list of ids"),
-        ([3], {"given": [[4, -5, 5]]}, r"given\[0\]\[1\]=-5; a whole number"),
-    ],
-)
-def test_what_cannot_be_written_is_told(model, lengths, options, message):
-    with pytest.raises(ValueError, match=message):
-        write(model, TOKENIZER, lengths, **options)
+# ------------------------------------------------------------------------------------ refused
 
 
 @every_rule
@@ -341,7 +310,98 @@ def test_a_tokenizer_without_mask_cannot_begin():
         write(OURS, tokenizer, [2])
 
 
-@pytest.mark.parametrize("blanks, steps", [(0, 1), (3, 0), (2.0, 1)])
-def test_shares_of_nothing_are_refused(blanks, steps):
-    with pytest.raises(ValueError, match="a whole number of at least 1"):
-        reveal_counts(blanks, steps)
+@pytest.mark.parametrize(
+    "lengths, options, told",
+    [
+        ([3, 0], {}, r"lengths\[1\]=0"),
+        ([19], {}, "19 tokens.* the 20 that this model reads"),
+        ([3], {"steps": 0}, "steps=0"),
+        ([3], {"steps": 2, "rule": "threshold"}, "steps=2"),
+        ([3], {"rule": "best"}, "rule='best'"),
+        ([3], {"schedule": "linear"}, "schedule='linear'"),
+        ([3], {"temperature": 0}, "temperature=0"),
+        ([3], {"threshold": 1.5}, "threshold=1.5"),
+        ([3], {"batch_size": 0}, "batch_size=0"),
+        ([3], {"given": [[5, 6, 7]]}, r"given\[0\] has no \[MASK\]"),
+        ([3], {"given": [[2, 5, 4, 6, 3]]}, r"given\[0\] has 5 tokens and lengths\[0\] is 3"),
+        ([3], {"given": [[4, -5, 5]]}, r"given\[0\]\[1\]=-5"),
+    ],
+)
+def test_what_cannot_be_written_is_told(lengths, options, told):
+    with pytest.raises(ValueError, match=told):
+        write(OURS, TOKENIZER, lengths, **options)
+
+
+# ------------------------------------------------------------------------------ the ideal reader
+
+TALES = World(GRAMMARS / "tales.toml")
+TOLD = TALES.grammar.sample(40, seed=1)
+
+
+def test_its_answers_are_the_posteriors_of_the_grammar():
+    tokenizer, grammar = TALES.tokenizer, TALES.grammar
+    batch = MaskingCollator(tokenizer, rate=0.5, mask_share=1.0, random_share=0.0, seed=0)(
+        [[2, *TALES.encode(words), 3] for words in TOLD]
+    )
+    logits = TALES.reader(batch["input_ids"], batch["attention_mask"])["logits"]
+    assert logits.shape == (*batch["labels"].shape, len(tokenizer.vocab))
+    for row, labels, words in zip(logits, batch["labels"], TOLD):
+        place = slice(1, len(words) + 1)
+        expected = grammar.posteriors(words, labels[place] == -100)
+        found = row[place][:, TALES.reader.columns].exp()
+        assert torch.allclose(found, expected, rtol=1e-12, atol=1e-15)
+        assert row[place].exp().sum(-1).allclose(torch.ones(1, dtype=torch.float64))
+    asked = TALES.reader(**batch)
+    assert torch.equal(asked["logits"], logits[batch["labels"] != -100])
+    nats = -logits[batch["labels"] != -100].gather(
+        1, batch["labels"][batch["labels"] != -100][:, None]
+    )
+    assert asked["loss"].item() == pytest.approx(nats.mean().item())
+
+
+def test_its_loss_on_masked_words_is_the_floor_of_the_same_words():
+    collator = MaskingCollator(TALES.tokenizer, rate=0.4, mask_share=1.0, random_share=0.0, seed=0)
+    held_out = HeldOut([[2, *TALES.encode(words), 3] for words in TOLD], collator)
+    answers = masked_answers(TALES.reader, held_out.batches)
+    assert answers.nats.mean().item() == pytest.approx(held_out(TALES.reader)["held_out_loss"])
+
+
+def test_it_fills_blanks_with_words_in_the_order_of_their_chances():
+    found = fill_mask(TALES.reader, TALES.tokenizer, "rome again . no [MASK] .", top_k=2)
+    assert {one["token_str"] for one in found} == {"city", "town"}
+    assert sum(one["score"] for one in found) == pytest.approx(1.0)
+
+
+def test_it_has_nothing_to_learn():
+    assert [weight.numel() for weight in TALES.reader.parameters()] == [0]
+    assert "travel" in repr(TALES.reader)
+
+
+def test_a_text_that_the_grammar_cannot_say_is_an_error_or_leaves_it_lost():
+    row = torch.tensor([[2, *TALES.encode("rome rome".split()), 4, 4, 4, 4, 3]])
+    with pytest.raises(ValueError, match="no document of this grammar reads so: 'rome rome"):
+        TALES.reader(row)
+    lost = IdealReader(TALES.grammar, TALES.tokenizer, lost=True)
+    chances = lost(row)["logits"][0, 3].exp()
+    size = len(TALES.grammar.vocabulary)
+    assert chances[TALES.reader.columns].allclose(torch.full((size,), 1 / size).double())
+
+
+def test_a_length_that_no_document_has_is_an_error_for_the_lost_too():
+    row = torch.tensor([[2, 4, 3]])
+    for lost in (False, True):
+        reader = IdealReader(TALES.grammar, TALES.tokenizer, lost=lost)
+        with pytest.raises(ValueError, match="no document of this grammar has 1 words"):
+            reader(row)
+
+
+def test_the_transformers_form_of_the_tokenizer_serves_as_well():
+    row = torch.tensor([[2, *TALES.encode("no tea in italy .".split()), 4, 4, 4, 4, 4, 3]])
+    theirs = IdealReader(TALES.grammar, TALES.tokenizer.to_hf())
+    assert torch.equal(theirs(row)["logits"], TALES.reader(row)["logits"])
+    assert theirs(row)["logits"].max() <= math.log(1.0 + 1e-12)
+
+
+def test_a_word_that_is_no_token_is_told():
+    with pytest.raises(ValueError, match="words of the grammar are no tokens, such as"):
+        IdealReader(TALES.grammar, tokenizer_of("a"))
