@@ -1,8 +1,8 @@
 """Pretraining from the command line: `python -m mlm_lib.pretrain --corpus NAME --steps N --out DIR`
 
 A recipe says the rest: `--config FILE` repeats one, such as `data/course-bert/recipe.toml`. Under
-`torchrun` the batch is shared out among the processes. DIR gets `tokenizer/`, `log.jsonl`,
-`checkpoints/` and, at the end, `model/`, which transformers opens.
+`torchrun` the batch is shared out among the processes. DIR gets `tokenizer/` if that is a new one,
+`log.jsonl`, `checkpoints/` and, at the end, `model/`, which transformers opens.
 
 Each table of a recipe holds the arguments of one class, whose checks and defaults hold:
 
