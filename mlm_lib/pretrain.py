@@ -1,43 +1,73 @@
 """Pretraining from the command line: `python -m mlm_lib.pretrain --corpus NAME --steps N --out DIR`
 
-A configuration file says the rest, and `--config FILE` repeats a whole recipe, such as
-`data/course-bert/recipe.toml`. Under `torchrun` the batch is shared out among the processes. DIR
-gets `tokenizer/`, `log.jsonl`, `checkpoints/` and, at the end, `model/`, which transformers opens.
+A recipe says the rest: `--config FILE` repeats one, such as `data/course-bert/recipe.toml`. Under
+`torchrun` the batch is shared out among the processes. DIR gets `tokenizer/` if that is a new one,
+`log.jsonl`, `checkpoints/` and, at the end, `model/`, which transformers opens.
 
-What a recipe may say stands in `recipes`. Built in lessons 08 and 15.
+Each table of a recipe holds the arguments of one class, whose checks and defaults hold:
+
+    [[data]]     `Documents`, or `Texts` if corpus is not "grammar"; several are mixed
+    [tokenizer]  `WordPieceTokenizer.train`
+    [model]      `EncoderConfig`; with encoder = "modern", `ModernConfig`
+    [masking]    `MaskingCollator`; with objective = "diffusion" above all tables, for a model
+                 that is to write, `DiffusionCollator`
+    [training]   `TrainingConfig`
+    [show]       `ShowPredictions`
+    [save]       dtype = "float32", "float16" or "bfloat16"
+
+`[model] from = "course-bert"` goes on with a checkpoint's weights, shape and tokenizer; only its
+dropout may be another. Built in lessons 08, 15 and 16.
 """
 
 import argparse
+import hashlib
 import json
 import os
 import sys
+import tomllib
+import warnings
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
 import torch
+from torch.utils.data import ConcatDataset
 
-from mlm_lib.checks import choice, flag, path_name, refused, whole_number
+from mlm_lib.checks import choice, path_name, whole_number
+from mlm_lib.corpus import load_corpus, pack_blocks
 from mlm_lib.diffusion import DiffusionCollator
+from mlm_lib.encoder import EncoderConfig
 from mlm_lib.engine.checkpoints import Checkpoints
 from mlm_lib.engine.files import only_writer
 from mlm_lib.engine.log import TrainingStopped
+from mlm_lib.gap import answers_back
+from mlm_lib.grammar import Grammar
 from mlm_lib.masked_lm import MaskedLanguageModel
-from mlm_lib.mixture import Mixture
+from mlm_lib.masking import MaskingCollator
+from mlm_lib.modern import ModernConfig
 from mlm_lib.pretrained import load_checkpoint, save_pretrained
-from mlm_lib.recipes import (
-    COLLATORS,
-    DTYPES,
-    ENCODERS,
-    argument_names,
-    complete,
-    kind_of,
-    named,
-    read_recipe,
-)
-from mlm_lib.stream import Stream
-from mlm_lib.training import ShowPredictions, TrainingConfig, train
+from mlm_lib.training import HeldOut, ShowPredictions, TrainingConfig, train
 from mlm_lib.wordpiece import WordPieceTokenizer
+
+# What holds where a recipe is silent and no class has a default: a model that a laptop trains. Rows
+# of like length share a batch.
+DEFAULTS = {
+    "objective": "masked",
+    "data": [{"corpus": "grammar"}],
+    "tokenizer": {"vocab_size": 8192},
+    "model": {"hidden_size": 128, "num_layers": 2, "num_heads": 2},
+    "masking": {},
+    "training": {"steps": None, "group_by_length": True},
+    "show": {"sentences": []},
+    "save": {"dtype": "float32"},
+}
+COLLATORS = {"masked": MaskingCollator, "diffusion": DiffusionCollator}  # by objective
+# By [model] encoder, and how much wider than hidden_size the feed-forward part is, if not said.
+ENCODERS = {"bert": (EncoderConfig, 4), "modern": (ModernConfig, 1.5)}
+DTYPES = ("float32", "float16", "bfloat16")
+# Of [training], what the command line says, too.
+OPTIONS = {"steps": int, "seconds": float, "seed": int, "batch_size": int, "learning_rate": float}
+OPTIONS |= {"checkpoint_every": int, "precision": str, "device": str}
 
 
 def main(arguments=None):
@@ -45,19 +75,12 @@ def main(arguments=None):
     parser = argparse.ArgumentParser(
         prog="python -m mlm_lib.pretrain", description=__doc__.split(":")[0] + "."
     )
-    corpora = "grammar, reviews, docs, a path, hub:NAME, or stream:PATH for what exceeds the memory"
-    parser.add_argument("--config", help="TOML file; the options below go before it")
-    parser.add_argument("--corpus", help=corpora)
-    parser.add_argument("--steps", type=int)
-    parser.add_argument("--seconds", type=float, help="wall-clock budget, instead of steps or too")
+    parser.add_argument("--config", help="recipe, a TOML file; the options below go before it")
+    parser.add_argument("--corpus", help="grammar, reviews, docs, a path, or hub:NAME")
     parser.add_argument("--out", required=True)
-    parser.add_argument("--seed", type=int)
-    parser.add_argument("--batch-size", type=int)
-    parser.add_argument("--learning-rate", type=float)
-    parser.add_argument("--precision", choices=["auto", "fp32", "bf16"])
-    parser.add_argument("--checkpoint-every", type=int)
     parser.add_argument("--resume", action="store_true", help="go on from OUT's last checkpoint")
-    parser.add_argument("--device")
+    for name, kind in OPTIONS.items():
+        parser.add_argument(f"--{name.replace('_', '-')}", type=kind, help=f"[training] {name}")
     options = vars(parser.parse_args(arguments))
     out, resume, file, corpus = map(options.pop, ("out", "resume", "config", "corpus"))
     try:
@@ -75,6 +98,48 @@ def main(arguments=None):
         print(f"error: {str(error) or 'there is not enough memory'}", file=sys.stderr)
         return 1
     return 0
+
+
+# ------------------------------------------------------------------------------------ a recipe
+
+
+def read_recipe(file=None):
+    """A recipe as a dictionary of tables: what the file says, before `DEFAULTS`.
+
+    Raises:
+        OSError: the file cannot be read.
+        ValueError: no TOML, or a table that a recipe does not have.
+    """
+    if file is None:
+        return complete({})
+    try:
+        return complete(tomllib.loads(Path(path_name("--config", file)).read_text("utf-8")))
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ValueError(f"{file} is no TOML file: {error}") from None
+
+
+def complete(tables):
+    """A new recipe with all its tables. What they hold is left to the classes that take it."""
+    for name in tables:
+        choice("a table of the recipe", name, DEFAULTS)
+    recipe = {}
+    for name, default in DEFAULTS.items():
+        said = tables.get(name, default)
+        if not isinstance(said, type(default)):
+            raise ValueError(f"[{name}] is {said!r}; something like {default!r} is needed")
+        recipe[name] = default | said if isinstance(default, dict) else said
+    if "from" in recipe["model"]:  # what a checkpoint settles has no defaults
+        recipe["model"] = dict(tables["model"])
+        recipe["tokenizer"] = dict(tables.get("tokenizer", {}))
+    return recipe
+
+
+def made(table, make, /, *arguments, **settings):
+    """What a class or function makes of a table; the table's name goes before what it refuses."""
+    try:
+        return make(*arguments, **settings)
+    except (TypeError, ValueError, RuntimeError) as error:  # torch has the last for too large sizes
+        raise ValueError(f"{table} {error}") from error
 
 
 # ------------------------------------------------------------------------------------ a run
@@ -98,69 +163,51 @@ def pretrain(recipe, out, *, resume=False):
         BlockingIOError: another program writes to `out`.
         TrainingStopped: as `train` says; no model is saved then.
     """
-    recipe, out, resume = complete(recipe), Path(path_name("out", out)), flag("resume", resume)
+    recipe, out = complete(recipe), Path(path_name("out", out))
     main_process = os.environ.get("RANK", "0") == "0"  # torchrun says so before there is a group
 
-    # 1. What needs no look at the data is checked first.
-    with named("[training]"):
-        # Rows of like length share a batch wherever they have a length, which a stream's have not.
-        stream = kind_of(recipe["data"][0]["corpus"]) is Stream
-        config = TrainingConfig(**{"group_by_length": not stream} | recipe["training"])
-    with named("[model]"):
-        start = recipe["model"].get("from")
-        start = load_checkpoint(start) if start is not None else None
-        shape = _shape(dict(recipe["model"]), start)
-    with named("[tokenizer]"):
-        whole_number("vocab_size", recipe["tokenizer"]["vocab_size"])
-        flag("lowercase", recipe["tokenizer"].get("lowercase", True))
-    with named("[save]"):
-        dtype = getattr(torch, choice("dtype", recipe["save"]["dtype"], DTYPES))
+    # 1. What needs no look at the data comes first.
+    kind = COLLATORS[choice("objective", recipe["objective"], COLLATORS)]
+    config = made("[training]", TrainingConfig, **recipe["training"])
+    source = recipe["model"].pop("from", None)
+    start = None if source is None else made("[model]", load_checkpoint, source)
+    shape = made("[model]", _shape, start, **recipe["model"])
+    dtype = made("[save]", _dtype, **recipe["save"])
 
     with only_writer(out) if main_process else nullcontext():
         begun = _begun(out, resume)
-        vocab_file = out / "tokenizer" / "vocab.txt"
 
         # 2. The data and their tokenizer; a run that goes on has its own.
-        with named("[[data]]"):
-            data = _data(recipe["data"], config.seed)
-        tokenizer = _tokenizer(recipe["tokenizer"], data, vocab_file if begun else None)
-        data.made = {"tokenizer": recipe["tokenizer"]}  # which a vocabulary does not tell
+        parts = [made("[[data]]", _part, config.seed, **part) for part in recipe["data"]]
+        settings = {name: recipe[name] for name in ("data", "tokenizer")}
+        data = Mixture(parts, settings | {"max_length": shape.max_length})
+        vocab_file = out / "tokenizer" / "vocab.txt"
+        words = start, data, vocab_file if begun else None
+        tokenizer = made("[tokenizer]", _tokenizer, *words, **recipe["tokenizer"])
         data.encode(tokenizer, shape.max_length)
-        held_out = data.held_out()
+        looks, floors = data.held_out(tokenizer, bounds=kind is DiffusionCollator)
 
         # 3. The model and what hides its words.
-        if start is None:
-            shape = replace(shape, vocab_size=len(tokenizer), pad_token_id=tokenizer.pad_token_id)
-        elif start[1].get_vocab() != tokenizer.vocab:
-            raise ValueError("[tokenizer] is not that of [model] from; leave it out")
-        model = _model(shape, config.seed)
-        if start is not None:
-            model.load_state_dict(start[0].state_dict())
-        with named("[masking]"):
-            kind = COLLATORS[recipe["objective"]]
-            collator = kind(tokenizer, **recipe["masking"], seed=config.seed)
-        writes = kind is DiffusionCollator
-        held_out += data.bounds(kind(tokenizer, draw="count", seed=1)) if writes else []
-        callbacks = _shown(recipe["show"], tokenizer, shape.max_length)
+        model = made("[model]", _model, shape, tokenizer, start, config.seed)
+        collator = made("[masking]", _collator, kind, tokenizer, config.seed, **recipe["masking"])
+        callbacks = made("[show]", _shown, tokenizer, shape.max_length, **recipe["show"])
 
         if main_process:
             size = sum(parameter.numel() for parameter in model.parameters())
-            print(f"{size:,} parameters, {len(tokenizer):,} tokens, {data.describe()}")
-            for name, floor in data.floors().items():
-                print(f"{name}: no model can go below {floor:.4f} nats on these held-out words")
-            for name, floor in data.bound_floors().items() if writes else ():
-                print(f"{name}: no bound can go below {floor:.4f} nats a word of these documents")
-            if not begun:
-                vocab_file.parent.mkdir(parents=True, exist_ok=True)
+            print(f"{size:,} parameters, {len(tokenizer):,} different tokens")
+            print(f"{len(data):,} rows of {sum(map(len, data)):,} tokens in an epoch")
+            for name, nats in floors.items():
+                print(f"{name}: no model can go below {nats:.4f} nats a word of those held out")
+            if not begun and start is None:
                 tokenizer.save(vocab_file)
 
         # 4. Training.
         def evaluate(model):
-            return {name: nats for part in held_out for name, nats in part(model).items()}
+            return {name: nats for look in looks for name, nats in look(model).items()}
 
         history = train(
             model, data, collator, config, out=out, resume=resume,
-            evaluate=evaluate if held_out else None,
+            evaluate=evaluate if looks else None,
             callbacks=[_print_row, *callbacks] if main_process else [],
         )  # fmt: skip
 
@@ -173,86 +220,283 @@ def pretrain(recipe, out, *, resume=False):
 
 
 def _begun(out, resume):
-    """Whether there are checkpoints to go on from."""
+    """Whether there are checkpoints to go on from. What a run has left is not written over."""
     begun = bool(Checkpoints(out / "checkpoints").steps())
-    other = "or choose another folder"
     if begun and not resume:
-        raise FileExistsError(
-            f"{out} holds the checkpoints of a run; go on with it by --resume, {other}"
-        )
+        raise FileExistsError(f"{out} holds a run; --resume goes on, or choose another folder")
     if not begun and (out / "model").exists():
-        raise FileExistsError(f"{out} holds a model without checkpoints; move it away, {other}")
+        raise FileExistsError(f"{out} holds a model without checkpoints; choose another folder")
     return begun
 
 
-def _data(parts, seed):
-    """A `Stream`, or a `Mixture` of the other kinds."""
-    made = []
-    for part in parts:
-        kind = kind_of(part["corpus"])
-        made.append(kind(**part, **({"seed": seed} if "seed" in argument_names(kind) else {})))
-    return made[0] if len(made) == 1 and isinstance(made[0], Stream) else Mixture(made)
-
-
-def _tokenizer(table, data, vocab_file):
-    """That of a run that goes on, or the one asked for, or a new one."""
-    table = dict(table)
-    source, lowercase = table.pop("from"), table.get("lowercase", True)
-    if vocab_file:
-        return WordPieceTokenizer.from_vocab(vocab_file, lowercase=lowercase)
-    if source is None:
-        texts = data.texts()
-        with named("[tokenizer]"):
-            return WordPieceTokenizer.train(texts, **table)
-    if Path(path_name("[tokenizer] from", source)).is_file():
-        return WordPieceTokenizer.from_vocab(source, lowercase=lowercase)
-    return WordPieceTokenizer(load_checkpoint(source)[1].get_vocab(), lowercase=lowercase)
-
-
-def _shape(sizes, start):
-    """The config of a new model but for the vocabulary, or that of a checkpoint."""
-    kind, source = sizes.pop("encoder", "bert"), sizes.pop("from", None)
+def _shape(start, **sizes):
+    """The config of a new model but for the vocabulary, or that of the checkpoint."""
     if start is None:
-        wide = whole_number("hidden_size", sizes["hidden_size"])
-        wide = 4 * wide if kind == "bert" else 3 * wide // 2  # as in the published ones
-        return ENCODERS[kind](1, pad_token_id=None, **{"intermediate_size": wide} | sizes)
-    shape = start[0].embedder.config
-    for name in sizes.keys() - argument_names(type(shape)):
-        raise ValueError(f"has {name!r}, which the encoder of {source} has not")
-    return replace(shape, **sizes)
+        config, times = ENCODERS[choice("encoder", sizes.pop("encoder", "bert"), ENCODERS)]
+        inner = {"intermediate_size": int(times * sizes["hidden_size"])}
+        return config(vocab_size=1, pad_token_id=None, **inner | sizes)
+    for name in sizes:
+        if not name.endswith("dropout"):  # another num_heads, say, would fit and be wrong
+            raise ValueError(f"has {name!r}, which the checkpoint settles; only dropout is free")
+    return replace(start[0].embedder.config, **sizes)
 
 
-def _model(shape, seed):
-    try:
-        with torch.device("meta"):  # counts without memory
-            model = MaskedLanguageModel.from_config(shape)
-        # All at once, which fails at once. Part by part the system would kill the program.
-        torch.empty(sum(parameter.numel() for parameter in model.parameters()))
-        torch.manual_seed(seed)
-        return MaskedLanguageModel.from_config(shape)
-    except (RuntimeError, MemoryError, TypeError):  # torch says it in many ways
-        raise ValueError(f"[model] is too large for the memory: {shape}") from None
+def _dtype(dtype):
+    return getattr(torch, choice("dtype", dtype, DTYPES))
 
 
-def _shown(table, tokenizer, max_length):
+def _part(seed, corpus="grammar", **settings):
+    if corpus == "grammar":
+        return Documents(**settings, seed=seed)
+    return Texts(corpus, **settings)
+
+
+def _tokenizer(start, data, vocab_file, **settings):
+    """The checkpoint's, that of a run that goes on, or a new one."""
+    if start is not None:
+        if settings:
+            raise ValueError("is that of [model] from; leave this table out")
+        return start[1]
+    if vocab_file:
+        lowercase = settings.get("lowercase", True)
+        return WordPieceTokenizer.from_vocab(vocab_file, lowercase=lowercase)
+    return WordPieceTokenizer.train(data.texts(), **settings)
+
+
+def _model(shape, tokenizer, start, seed):
+    """A new model, or the checkpoint's weights under what may differ in its config."""
+    if start is None:
+        shape = replace(shape, vocab_size=len(tokenizer), pad_token_id=tokenizer.pad_token_id)
+    torch.manual_seed(seed)
+    model = MaskedLanguageModel.from_config(shape)
+    if start is not None:
+        model.load_state_dict(start[0].state_dict())
+    return model
+
+
+def _collator(kind, tokenizer, seed, **settings):
+    return kind(tokenizer, seed=seed, **settings)
+
+
+def _shown(tokenizer, max_length, sentences, **settings):
     """The callback that shows predictions, if there are sentences, and the model can read each."""
-    sentences = table["sentences"]
-    with named("[show]"):
-        if not isinstance(sentences, list) or not all(isinstance(text, str) for text in sentences):
-            raise refused("sentences", sentences, "a list of texts")
-        for text in sentences:
-            if (length := len(tokenizer.encode(text))) > max_length:
-                raise ValueError(f"{text!r} has {length} tokens; max_length={max_length}")
-        return [ShowPredictions(tokenizer, **table)] if sentences else []
+    callbacks = [ShowPredictions(tokenizer, sentences, **settings)] if sentences else []
+    for text in sentences:
+        if (length := len(tokenizer.encode(text))) > max_length:
+            raise ValueError(f"{text!r} has {length} tokens; max_length={max_length}")
+    return callbacks
 
 
 def _print_row(model, step, row):
     """A callback that prints the rows with an evaluation."""
     if row and any(name.endswith("_loss") for name in row):
-        short = {}
-        for name, value in row.items():
-            short[name] = round(value, 4) if isinstance(value, float) else value
-        print(json.dumps(short), flush=True)
+        print(json.dumps({name: round(value, 4) for name, value in row.items()}), flush=True)
+
+
+# ------------------------------------------------------------------------------------ the data
+
+HELD_OUT_SEED = 2**32 + 1  # of the grammar's held-out documents; only seed 42,948 would train on it
+
+
+class Mixture:
+    """`Documents` and `Texts`, together one dataset: a sequence of rows, new in each epoch.
+
+    Rows are lists of ids. A part gives them in one sequence or several, of any kind.
+
+    Attributes:
+        settings: what must be the same when a run goes on, beside the texts.
+    """
+
+    def __init__(self, parts, settings):
+        self.parts, self.settings = parts, settings
+        for number, part in enumerate(parts):  # two of one name are evaluated under two
+            if part.name in [other.name for other in parts[:number]]:
+                part.name += f"_{number}"
+
+    def texts(self):
+        """What a tokenizer learns from."""
+        return [text for part in self.parts for text in part.texts()]
+
+    def encode(self, tokenizer, max_length):
+        """Makes rows of at most `max_length` ids, by the compiled tokenizer.
+
+        Raises:
+            ValueError: a vocabulary without the grammar's words; longer documents held out.
+        """
+        ours = isinstance(tokenizer, WordPieceTokenizer)
+        for part in self.parts:
+            part.encode(tokenizer.to_hf() if ours else tokenizer, max_length)
+        self.epoch = None
+        self.set_epoch(0)
+
+    def set_epoch(self, epoch):
+        """Turns to the rows of an epoch."""
+        if epoch != self.epoch:
+            self.epoch = epoch
+            self.rows = ConcatDataset(rows for part in self.parts for rows in part.epoch(epoch))
+
+    def __len__(self):
+        return len(self.rows)
+
+    def __getitem__(self, index):
+        return self.rows[index]
+
+    def held_out(self, tokenizer, *, bounds=False):
+        """Evaluations on what is held out, and {name: nats} where the least possible is known.
+
+        With `bounds` there are also those of the bound on whole texts.
+        """
+        looks, floors = [], {}
+        for part in [part for part in self.parts if part.held]:
+            known = isinstance(part, Documents)
+            masks = MaskingCollator(tokenizer, **part.masking, seed=1)
+            looks.append(HeldOut(part.held, masks, name=f"{part.name}_loss"))
+            if known:
+                floors[looks[-1].name] = part.floor(looks[-1])
+            if bounds:
+                masks = DiffusionCollator(tokenizer, draw="count", seed=1)
+                looks.append(HeldOut(part.held, masks, name=f"{part.name}_bound"))
+            if bounds and known:
+                floors[looks[-1].name] = part.bound_floor()
+        return looks, floors
+
+    def fingerprint(self):
+        """What must be the same when a run goes on; the epoch is not in it."""
+        texts = "\0".join(text for part in self.parts for text in part.train + part.validation)
+        digest = hashlib.blake2b(texts.encode(), digest_size=8).hexdigest()
+        return {"texts": digest} | self.settings
+
+
+class Texts:
+    """A corpus of texts: `copies` of each in an epoch, and a share of it again as long blocks.
+
+    Args:
+        corpus: what `load_corpus` takes.
+        copies: how often an epoch holds each text.
+        blocks_every: the texts are also joined into blocks of full length, and an epoch holds one
+            of so many, others in each epoch; None makes no blocks.
+    """
+
+    masking = {}  # of what is held out: 80/10/10
+
+    def __init__(self, corpus, *, copies=1, blocks_every=None):
+        self.name, self.copies = corpus, whole_number("copies", copies)
+        self.blocks_every = whole_number("blocks_every", blocks_every, none=True)
+        self.train, self.validation = (load_corpus(corpus, s) for s in ("train", "validation"))
+
+    def texts(self):
+        return self.copies * self.train
+
+    def encode(self, tokenizer, max_length):
+        whole = _encoded(tokenizer, self.train)
+        self.rows = _cut(tokenizer, whole, max_length)
+        self.held = _cut(tokenizer, _encoded(tokenizer, self.validation), max_length)
+        kept, tokens = sum(map(len, self.rows)), sum(map(len, whole))
+        if kept < tokens / 2:
+            cut = f"{tokens - kept:,} of the {tokens:,} tokens of {self.name} are cut off"
+            warnings.warn(f"{cut}; texts of at most max_length={max_length} tokens lose none")
+        self.blocks = []
+        if self.blocks_every:
+            inner = [row[1:-1] for row in whole]  # without [CLS] and [SEP]
+            ends = {"cls_id": tokenizer.cls_token_id, "sep_id": tokenizer.sep_token_id}
+            blocks = pack_blocks(inner, max_length, **ends).tolist()
+            self.blocks = _cut(tokenizer, blocks, max_length)
+
+    def epoch(self, epoch):
+        every = self.blocks_every or 1
+        return [*self.copies * [self.rows], self.blocks[epoch % every :: every]]
+
+
+class Documents:
+    """Documents of the grammar, new ones in each epoch.
+
+    Args:
+        documents: how many an epoch holds.
+        held_out: how many are held out; 0 leaves evaluation and floor away.
+        worlds: names of the grammar's topics; None takes all.
+        longest: only documents of at most so many words, which changes no floor: each is of a
+            document whose length is known. None takes all.
+        seed: of the documents to train on. Those held out are the same for every seed.
+    """
+
+    name = "grammar"
+    masking = {"mask_share": 1.0, "random_share": 0.0}  # the floor knows blanks only
+
+    def __init__(self, *, documents=20000, held_out=500, worlds=None, longest=None, seed=0):
+        self.documents = whole_number("documents", documents)
+        self.held_out = whole_number("held_out", held_out, least=0)
+        self.longest = whole_number("longest", longest, none=True)
+        self.seed = seed
+        self.grammar = Grammar.load(worlds=worlds)
+        self.train = self._of_epoch(0)
+        self.validation = self._sample(self.held_out, HELD_OUT_SEED)
+
+    def _of_epoch(self, epoch):
+        return self._sample(self.documents, (self.seed + 1) * 100_000 + epoch)
+
+    def _sample(self, number, seed):
+        """The first documents of a seed that are short enough, as texts."""
+        if self.longest is None:
+            return [" ".join(words) for words in self.grammar.sample(number, seed=seed)]
+        drawn = 1000 + number
+        while True:
+            documents = self.grammar.sample(drawn, seed=seed)
+            texts = [" ".join(words) for words in documents if len(words) <= self.longest]
+            if not texts:
+                raise ValueError(f"longest={self.longest}; of {drawn:,} documents none is so short")
+            if len(texts) >= number:
+                return texts[:number]
+            drawn = 1000 + drawn * number // len(texts)  # as it would take if all were like these
+
+    def texts(self):
+        # Each word many times, so that it becomes a token: a floor in words is then one in tokens.
+        return self.train + 50 * [" ".join(self.grammar.vocabulary)]
+
+    def encode(self, tokenizer, max_length):
+        self.tokenizer, self.max_length = tokenizer, max_length
+        vocab = tokenizer.get_vocab()
+        if pieces := [word for word in self.grammar.vocabulary if word not in vocab]:
+            count = f"{len(pieces)} words of the grammar are no tokens, such as {pieces[:5]}"
+            raise ValueError(f"{count}; raise vocab_size")
+        self.held = _encoded(tokenizer, self.validation)
+        longest = max(map(len, self.held), default=0)
+        if longest > max_length:  # the grammar makes no half documents
+            raise ValueError(
+                f"max_length={max_length} cuts documents short, whose floor no one knows; "
+                f"raise it to {longest}, the longest that is held out"
+            )
+
+    def epoch(self, epoch):
+        texts = self._of_epoch(epoch) if epoch else self.train
+        return [_cut(self.tokenizer, _encoded(self.tokenizer, texts), self.max_length)]
+
+    def floor(self, evaluation):
+        """The exact floor, in nats, on the very words that the evaluation asks for."""
+        tokens = {index: token for token, index in self.tokenizer.get_vocab().items()}
+        total = 0.0
+        for batch in evaluation.batches:
+            # The documents with the answers put back, and which of their words were seen.
+            documents, observed = answers_back(batch, tokens)
+            for nats, seen in zip(self.grammar.surprise(documents, observed), observed):
+                total += nats[~seen].sum().item()  # −log P(word | what was seen)
+        return total / evaluation.count
+
+    def bound_floor(self):
+        """The mean of −log P(document | its length) in nats a word, over those held out."""
+        documents = [text.split() for text in self.validation]
+        return self.grammar.floor(documents, objective="any_order").nats
+
+
+def _encoded(tokenizer, texts):
+    """Rows of ids, [CLS] and [SEP] included, however long; nobody is warned of long ones here."""
+    return tokenizer(texts, verbose=False)["input_ids"] if texts else []
+
+
+def _cut(tokenizer, rows, max_length):
+    """Rows of at most so many ids, [SEP] at the end, without those that have no word to hide."""
+    rows = [row if len(row) <= max_length else row[: max_length - 1] + row[-1:] for row in rows]
+    special = set(tokenizer.all_special_ids)  # unknown words among them
+    return [row for row in rows if not special.issuperset(row)]
 
 
 if __name__ == "__main__":

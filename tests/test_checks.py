@@ -39,11 +39,9 @@ from mlm_lib.leakage import find_leaks
 from mlm_lib.losses import masked_cross_entropy
 from mlm_lib.masked_lm import MaskedLanguageModel
 from mlm_lib.masking import BatchSeeds, MaskingCollator, draw_spans, mask_tokens
-from mlm_lib.mixture import Documents, Texts
-from mlm_lib.pretrain import pretrain
+from mlm_lib.pretrain import Documents, Texts, pretrain
 from mlm_lib.pretrained import load_checkpoint, save_pretrained
 from mlm_lib.softmax import SampledSoftmaxLoss, SoftmaxLoss, log_uniform_sample
-from mlm_lib.stream import Stream
 from mlm_lib.training import HeldOut, ShowPredictions, TrainingConfig, train
 from mlm_lib.wordpiece import WordPieceTokenizer
 
@@ -289,9 +287,7 @@ DOORS = [
     (closed_gap, "floor", "finite number", lambda v: closed_gap(2, 3, v)),
     (Documents, "documents", "size", lambda v: Documents(documents=v)),
     (Documents, "held_out", "count", lambda v: Documents(held_out=v)),
-    (Texts, "corpus", "path", Texts),
     (Texts, "copies", "size", lambda v: Texts("reviews", copies=v)),
-    (Stream, "held_out", "count", lambda v: Stream("stream:nowhere.txt", held_out=v)),
     (pretrain, "out", "path", lambda v: pretrain({}, v)),
     (load_checkpoint, "name", "path", load_checkpoint),
     (load_checkpoint, "device", "name", lambda v: load_checkpoint(device=v)),

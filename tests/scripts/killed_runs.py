@@ -1,6 +1,6 @@
 """Runs, killed and resumed again and again, beside whole ones: `python killed_runs.py FOLDER`.
 
-For each form of corpus one run is left alone, and one is ended by SIGKILL four times, each a random
+For each form of recipe one run is left alone, and one is ended by SIGKILL four times, each a random
 time after a random checkpoint. The last line of the output is JSON: how each command ended.
 """
 
@@ -12,32 +12,27 @@ import sys
 import threading
 from pathlib import Path
 
-import datasets  # noqa: F401  (before the forks)
 import torch
 from small_runs import SMALL, lines
 
 from mlm_lib import training
 from mlm_lib.pretrain import main
 
-FORMS = ("memory", "folder", "jsonl")
+MODERN = ('[model]\nencoder = "modern"', '[training]\noptimizer = "muon"')
+FORMS = {
+    "masked": ("", "blocks_every = 3\n", "[model]", "[training]"),
+    "diffusion": ('objective = "diffusion"\n', "copies = 2\n", *MODERN),
+}
 
 
 def recipe_for(form, root):
     """Writes the texts and their recipe."""
-    rows = list(lines(700))
     root.mkdir(parents=True)
-    name, more = f"stream:{root / 'texts.jsonl'}", "held_out = 200\n"
-    if form == "folder":
-        name = f"stream:{root}"
-        for part in range(3):
-            (root / f"{part}.txt").write_text("\n\n".join(rows[part::3]) + "\n")
-    elif form == "jsonl":
-        objects = (json.dumps({"id": i, "text": row}) + "\n" for i, row in enumerate(rows))
-        (root / "texts.jsonl").write_text("".join(objects))
-    else:
-        name, more = str(root / "texts.txt"), "blocks_every = 3\ncopies = 1\n"
-        (root / "texts.txt").write_text("\n".join(rows))
-    (root / "recipe.toml").write_text(f'[[data]]\ncorpus = "{name}"\n{more}{SMALL}')
+    (root / "texts.txt").write_text("\n".join(lines(700)))
+    before, data, model, training = FORMS[form]
+    small = SMALL.replace("[model]", model).replace("[training]", training)
+    text = f'{before}[[data]]\ncorpus = "{root / "texts.txt"}"\n{data}{small}'
+    (root / "recipe.toml").write_text(text)
     return root / "recipe.toml"
 
 
