@@ -20,7 +20,14 @@ import torch
 from mlm_lib import DATA
 from mlm_lib.checks import choice, probability, refused, shares, whole_number
 from mlm_lib.engine.grammar_file import read_worlds
-from mlm_lib.forward_backward import Evidence, ForwardBackward, Model, side_by_side
+from mlm_lib.forward_backward import (
+    Evidence,
+    ForwardBackward,
+    Model,
+    Sentence,
+    Step,
+    side_by_side,
+)
 
 # ------------------------------------------------------------------------------------ channel
 #
@@ -104,18 +111,22 @@ class NumberedWorld:
     """
 
     def __init__(self, world, share, index):
-        self.share, self.steps = share, world.steps
+        self.share = share
+        self.steps = [
+            Step(probability, [Sentence(*one) for one in sentences])
+            for probability, sentences in world.steps
+        ]
         self.chances = torch.zeros(len(world.fillers), len(index), dtype=torch.float64)  # (D, V)
         for row, filler in zip(self.chances, world.fillers):
             for word, chance in filler.items():
                 row[index[word]] = chance
         self.best = self.chances.amax(0)  # (V,)
         self.knows = self.best > 0
-        self.model = Model(world.prior * share, world.steps, self.chances)
+        self.model = Model(world.prior * share, self.steps, self.chances)
         # What `draw` draws from: states, then for each step and state sentences, then words.
         self.state_sums = running_sums(world.prior.tolist())
         self.sentence_sums = []
-        for _, sentences in world.steps:
+        for _, sentences in self.steps:
             weights = torch.stack([sentence.weight for sentence in sentences])  # (sentences, Z)
             self.sentence_sums.append([running_sums(column) for column in weights.T.tolist()])
         self.filler_sums = [(list(one), running_sums(one.values())) for one in world.fillers]
