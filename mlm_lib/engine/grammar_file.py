@@ -18,7 +18,6 @@ from mlm_lib.checks import choice, probability, refused
 
 # What BERT's tokenizer takes for one word, and the grammar for one token.
 WORD = re.compile(r"[a-z]+|[0-9]+|[.,:;?-]")
-ONE_WORD = "one word of a-z, one number, or one of . , : ; ? -"
 # {a:animal}, {country.capital}, {opinion|mood}: an article or none, a name, the latent behind |
 SLOT = re.compile(r"\{(a:)?([a-z_]+(?:\.[a-z_]+)?)(?:\|([a-z_]+(?:\.[a-z_]+)?))?\}")
 # "an" by sound: a vowel, except those spoken like "you" or "one"; a silent h; 8, 11 and 18.
@@ -191,7 +190,7 @@ class _Reader:
         return self.fillers.setdefault(what, (len(self.fillers), chances))[0]
 
 
-# ------------------------------------------------------------------------------------ parts of a world
+# ------------------------------------------------------------------------------- parts of a world
 
 
 def _each(read, table, part):
@@ -297,7 +296,7 @@ def _once(name, values):
 
 def _word(word):
     if not isinstance(word, str) or not WORD.fullmatch(word):
-        raise ValueError(f"{word!r} is not {ONE_WORD}")
+        raise ValueError(f"{word!r} is not one word of a-z, one number, or one of . , : ; ? -")
     return word
 
 
