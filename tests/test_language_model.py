@@ -197,18 +197,6 @@ def test_losses_layers_and_gradients_are_those_of_the_arithmetic_written_out(
             same(found[parameter], expected[parameter])
 
 
-@pytest.mark.parametrize(
-    "sizes", [{"width": 5, "hidden": 3, "layers": 3}, {"width": 2, "hidden": 4, "layers": 1}]
-)
-def test_an_lstm_may_be_of_another_width_than_the_embedder(sizes):
-    model = build(sizes=sizes)
-    ids, mask = batch("left")
-    losses, layers = by_hand(model, ids, mask)
-    output = model(ids, mask)
-    same(output["loss"], sum(losses) / 2)
-    same(output["lm_embeddings"], layers[-1])
-
-
 @pytest.mark.parametrize("size", [1, 2, 5, 8])
 def test_positions_are_the_sines_and_cosines_of_the_paper(size):
     wanted = torch.stack([position_by_hand(t, size) for t in range(30)])
@@ -321,21 +309,6 @@ def test_no_target_is_a_pad_and_no_pad_is_scored(kind, side):
 
 
 @each_kind
-@each_side
-def test_a_gradient_reaches_no_pad_and_not_the_last_word_of_a_direction(kind, side):
-    model, (ids, mask) = build(kind), batch(side)
-    vectors = model.embedder(ids).detach().requires_grad_()
-    model.embedder = Fixed(vectors)
-    output = model(ids, mask)
-    followed = F.pad(mask, (0, 1))[:, 1:]
-    preceded = F.pad(mask, (1, 0))[:, :-1]
-    (forward,) = torch.autograd.grad(output["forward_loss"], vectors, retain_graph=True)
-    (backward,) = torch.autograd.grad(output["backward_loss"], vectors)
-    assert torch.equal((forward != 0).any(-1), mask & followed)
-    assert torch.equal((backward != 0).any(-1), mask & preceded)
-
-
-@each_kind
 @pytest.mark.parametrize("junk", [math.nan, math.inf, 1e30])
 def test_whatever_stands_at_a_pad_does_not_get_out(kind, junk):
     model, (ids, mask) = build(kind), padded(rows(), "both", extra=2)
@@ -377,16 +350,6 @@ def test_rows_without_a_pair_give_losses_of_0_and_gradients_of_0(
     assert model.get_metrics() == {"perplexity": 0.0}
 
 
-@each_kind
-def test_a_row_of_pads_among_others_changes_nothing(kind):
-    model, some = build(kind), rows([4, 2])
-    expected, found = model(*padded(some, "right")), model(*padded([some[0], [], some[1]], "right"))
-    same(found["loss"], expected["loss"], 1e-12)
-    wanted, got = gradients(model, expected["loss"]), gradients(model, found["loss"])
-    for name in wanted:
-        same(got[name], wanted[name], 1e-12)
-
-
 @pytest.mark.parametrize("dtype", [torch.bool, torch.int64, torch.uint8, torch.float32])
 def test_a_mask_may_be_of_any_type_and_none_says_that_all_is_real(dtype):
     model, (ids, mask) = build(), batch("left")
@@ -407,13 +370,6 @@ def test_without_a_mask_what_is_not_the_pad_is_real(pad):
     assert torch.equal(output["mask"], mask)
     assert torch.equal(output["loss"], model(ids, mask)["loss"])
     assert torch.equal(embedder(ids), embedder(ids, mask))
-
-
-def test_an_explicit_mask_wins_over_the_pad_token():
-    model, ids = build(pad_token_id=3), torch.tensor([[3, 1, 3, 2, 0]])
-    assert model(ids)["batch_weight"] == 1  # 2 and 0 alone
-    assert model(ids, torch.ones_like(ids))["batch_weight"] == 4
-    assert model(ids, torch.tensor([[1, 1, 1, 0, 0]]))["batch_weight"] == 2
 
 
 # ------------------------------------------------------------------------------------ outputs
@@ -739,18 +695,6 @@ def test_a_frozen_language_model_stays_in_evaluation_mode(trainable):
         inner = [*model.contextualizer.modules(), *model.embedder.modules()]
         assert {module.training for module in inner} == {mode and trainable}
     assert torch.equal(embedder(ids, mask), embedder(ids, mask)) == (not trainable)
-
-
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
-def test_the_embedder_is_of_the_language_models_type(dtype):
-    embedder = LanguageModelEmbedder(build().to(dtype))
-    assert {p.dtype for p in embedder.parameters()} == {embedder(*batch()).dtype} == {dtype}
-
-
-def test_the_embedders_own_dropout_acts_in_training_only():
-    embedder, (ids, mask) = LanguageModelEmbedder(build(), dropout=0.5), batch()
-    assert not torch.equal(embedder.train()(ids, mask), embedder(ids, mask))
-    assert torch.equal(embedder.eval()(ids, mask), embedder(ids, mask))
 
 
 @each_kind

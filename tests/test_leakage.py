@@ -559,15 +559,6 @@ def test_the_threshold_is_the_logarithm_of_the_chance_over_the_count(chance, cou
         assert_above_floor(threshold - 1e-9, floor, chance=chance)
 
 
-def test_an_even_odds_bet_by_hand():
-    # Of 40 tosses of a coin one reader names 31 with certainty and 9 at even odds: a likelihood
-    # 2**31 times the coin's.
-    floor, loss = Floor(math.log(2), 0.0, 40), 9 * math.log(2) / 40
-    with pytest.raises(AssertionError, match="21 nats in total over 40 words"):
-        assert_above_floor(loss, floor)  # ln(2**31) = 21.5, and -ln(1e-9) = 20.7
-    assert_above_floor(10 * math.log(2) / 40 + 0.015, floor)
-
-
 # -------------------------------------------------------------------------------- the floor: models
 
 LETTERS = """
