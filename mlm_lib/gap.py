@@ -13,7 +13,6 @@ import torch
 import torch.nn.functional as F
 
 from mlm_lib import DATA
-from mlm_lib.checks import choice
 from mlm_lib.engine.grammar_file import SLOT, read_worlds
 from mlm_lib.labels import IGNORE
 from mlm_lib.training import modes_kept
@@ -130,12 +129,11 @@ def word_kinds(world, path=None):
 
     Raises:
         FileNotFoundError: no such file.
-        ValueError: a world that the file lacks; a malformed file, with its line.
+        ValueError: a world that the file lacks; a malformed file, with what is wrong in it.
     """
-    path = Path(DATA / "grammar.toml" if path is None else path)
-    read_worlds(path)  # refuses what is no grammar
-    worlds = tomllib.loads(path.read_text(encoding="utf-8"))
-    table = worlds[choice("world", world, worlds)]
+    path = DATA / "grammar.toml" if path is None else Path(path)
+    read_worlds(path, world)  # refuses what is no grammar, and a world that is not there
+    table = tomllib.loads(path.read_text(encoding="utf-8"))[world]
     lists, latents, kinds = table.get("words", {}), table.get("latents", {}), {}
     for step in table["steps"].values():
         for entry in step["sentences"]:

@@ -20,70 +20,295 @@ import torch
 from mlm_lib import DATA
 from mlm_lib.checks import choice, probability, refused, shares, whole_number
 from mlm_lib.engine.grammar_file import read_worlds
-from mlm_lib.forward_backward import Evidence, ForwardBackward, Model, side_by_side
+from mlm_lib.forward_backward import Evidence, ForwardBackward, Model, Sentence, Step, side_by_side
 
-# ------------------------------------------------------------------------------------ channel
-#
-# How a masked document reaches its reader, and Bayes' rule to undo it. Built in lesson 08.
+CHUNK = 32  # documents whose inference runs side by side
+NOTHING = 1e-20  # a share of a sum that float64, with its 16 digits, cannot see
 
 
-class Channel:
-    """How a document reaches the reader: 80/10/10, as lesson 02 does it, and how to undo it.
+class Floor(NamedTuple):
+    """The least expected loss of any model.
 
-    Of a word w that is *selected* he is shown a token y, one of N, or nothing:
-
-        P(y | w, selected) = keep_share·[y = w] + random_share/N       P(nothing) = mask_share
-
-    He does not know which of the other words were selected, each at the given rate, so there
-
-        P(y | w) = (1 − rate)·[y = w] + rate·P(y | w, selected)
-                 = (1 − rate·(1 − keep_share))·[y = w] + rate·random_share/N
-                 = true·[y = w] + noise
+    Over `count` predicted words, in nats per word. The standard error takes documents, not words,
+    as independent; of a single document it is NaN.
     """
 
-    def __init__(self, rate, mask_share, random_share, tokens, words):
-        self.rate = probability("rate", rate)
-        self.mask_share, self.random_share = shares(mask_share, random_share)
-        self.keep_share = max(0.0, 1 - self.mask_share - self.random_share)
-        tokens = whole_number("random_vocabulary_size", tokens, words, none=True) or words
-        self.words, self.tokens = words, tokens  # V and N
-        self.drawn = self.random_share / self.tokens  # chance of each random word
-        self.true = 1 - self.rate * (1 - self.keep_share)
-        self.noise = self.rate * self.random_share / self.tokens
+    nats: float
+    standard_error: float
+    count: int
 
-    def show(self, ids, generator):
-        """Which words (T,) are selected, and what is shown of all: ids (T,), −1 for nothing."""
-        selected = torch.rand(len(ids), generator=generator) < self.rate
-        roll = torch.rand(len(ids), generator=generator)
-        other = torch.randint(self.tokens, (len(ids),), generator=generator)
-        # A token that is no word of the grammar says nothing: noise shows it, whatever the word.
-        other[other >= self.words] = -1
-        hidden = selected & (roll < self.mask_share)
-        swapped = selected & ~hidden & (roll < self.mask_share + self.random_share)
-        return selected, torch.where(swapped, other, ids).masked_fill(hidden, -1)
 
-    def if_selected(self, asked, chances):
-        """(T,): P(w | y, selected), of words w, shown as y, from P(w) and P(y) given the rest.
+class Grammar:
+    """Worlds, their vocabulary, and exact inference in them. Make one with `Grammar.load`.
 
-        asked: (2, T), the ids of w and of y. chances: (2, T), their chances given what is shown
-        elsewhere, as if nothing were shown here.
+    Attributes:
+        worlds: the names of the worlds.
+        vocabulary: list of all words, sorted; V is its length.
+    """
+
+    @classmethod
+    def load(cls, path=None, *, worlds=None):
+        """Reads a grammar file.
+
+        Args:
+            path: a TOML file; None is the course's own, `data/grammar.toml`.
+            worlds: names of the worlds to keep; None keeps all.
+
+        Raises:
+            FileNotFoundError: no such file.
+            ValueError: a world that the file lacks; a malformed file, with what is wrong in it.
         """
-        (word, shown), (p_word, p_shown) = asked, chances
-        # Bayes' rule: P(w | y) = P(w)·P(y | w, selected) / Σ_v P(v)·P(y | v, selected), v any word
-        #                       = P(w)·(keep·[y = w] + drawn) / (keep·P(y) + drawn)
-        channel = self.keep_share * (shown == word).double() + self.drawn
-        weighed = p_word * channel / (self.keep_share * p_shown + self.drawn)
-        # Where nothing is shown, P(nothing | w, selected) = mask_share cancels, and P(w) stays.
-        return torch.where(shown < 0, p_word, weighed)
+        return cls(read_worlds(DATA / "grammar.toml" if path is None else path, worlds))
+
+    def __init__(self, worlds):
+        self.worlds = [world.name for world in worlds]
+        fillers = itertools.chain.from_iterable(world.fillers for world in worlds)
+        self.vocabulary = sorted(set().union(*fillers))
+        self._index = {word: index for index, word in enumerate(self.vocabulary)}
+        total = sum(world.weight for world in worlds)
+        self._worlds = [NumberedWorld(world, world.weight / total, self._index) for world in worlds]
+        self._shares = running_sums(world.share for world in self._worlds)
+        # A word's largest chance in any slot. Evidence divided by it keeps long products far from
+        # underflow, and changes no posterior.
+        self._scale = torch.stack([world.best for world in self._worlds]).amax(0)  # (V,)
+
+    def sample(self, n, *, seed=0):
+        """Draws documents.
+
+        Returns:
+            A list of n documents, each a list of words. The first ones do not depend on n.
+
+        Raises:
+            ValueError: a negative n or seed.
+        """
+        n, seed = whole_number("n", n, least=0), whole_number("seed", seed, least=0)
+        rng = random.Random(seed)
+        return [self._worlds[draw(rng, self._shares)].sample(rng) for _ in range(n)]
+
+    def log_prob(self, words):
+        """log P(document), its end included; -inf for what the grammar cannot say."""
+        ids = self._ids(words)
+        if not len(ids) or (ids < 0).any():
+            return -math.inf
+        worlds = [world for world in self._worlds if world.knows[ids].all()]
+        return self._log_total(worlds, self._evidence(ids)) + self._scale[ids].log().sum().item()
+
+    def log_prob_of_length(self, length):
+        """log P(a document has so many words); -inf for a length that none has.
+
+        `log_prob(words)` less this is log P(words | their number), which no reader who is told the
+        number can beat on average.
+        """
+        nothing = self._evidence(torch.full((length,), -1))
+        return self._log_total(self._worlds if length else [], nothing)
+
+    def _log_total(self, worlds, evidence):
+        """log P(what is seen), divided by the scale of what is seen; -inf where it cannot be."""
+        chance = sum(ForwardBackward(world.model, [evidence]).total().item() for world in worlds)
+        return math.log(chance) if chance else -math.inf
+
+    def posteriors(self, words, observed):
+        """P(word at t | the observed words elsewhere, and the length), exactly, for all t at once.
+
+        Args:
+            words: list of T words; those not observed may be anything.
+            observed: (T,) bool, True where the reader sees the word. The word at t itself never
+                counts at t.
+
+        Returns:
+            (T, V) float64, in the order of `vocabulary`; rows sum to 1.
+
+        Raises:
+            ValueError: lengths that differ, or observed words that no document of the grammar has
+                there.
+        """
+        return self.posteriors_of([words], [observed])[0]
+
+    def posteriors_of(self, documents, observed, *, check=True):
+        """`posteriors` of many documents at once, which is several times as fast.
+
+        Args:
+            documents: list of lists of words.
+            observed: for each document (T,) bool.
+            check: raise if no document of the grammar reads so; without it, there stands NaN.
+
+        Returns:
+            A list of (T, V) float64 tensors.
+        """
+        pairs = zip(documents, observed, strict=True)
+        evidence = [self._seen(words, seen)[1] for words, seen in pairs]
+        return [chances.T for chances in self._chances(evidence, documents, check=check)]
+
+    def surprise(self, documents, observed):
+        """-log P(word at t | the observed words elsewhere), in nats, for all words of documents.
+
+        Args:
+            documents: list of lists of words.
+            observed: for each document (T,) bool, as in `posteriors`.
+
+        Returns:
+            A list of (T,) float64 tensors.
+
+        Raises:
+            ValueError: as `posteriors`.
+        """
+        pairs = [self._seen(*pair) for pair in zip(documents, observed, strict=True)]
+        asked, evidence = [ids[None] for ids, _ in pairs], [seen for _, seen in pairs]
+        return [-chance[0].log() for chance in self._chances(evidence, documents, asked)]
+
+    def floor(
+        self, documents, *, objective="masked", rate=0.15, mask_share=1.0, random_share=0.0, seed=0,
+        random_vocabulary_size=None,
+    ):  # fmt: skip
+        """The loss of the ideal reader, who knows the grammar: what no model can beat on average.
+
+        Args:
+            documents: list of lists of words, drawn from this grammar and not seen in training.
+            objective: `"masked"`; or `"forward"` and `"backward"`, the next and the previous word,
+                where the end (the start) of a document is one more thing to predict. By the chain
+                rule these two agree; and so do all orders in `"any_order"`, where the number of
+                words is known beforehand and costs nothing.
+            rate: chance of a word to be selected for prediction, each on its own.
+            mask_share, random_share: of the selected words these shares are hidden and replaced by
+                a random word; the rest stay. Then the reader cannot trust what is visible.
+            random_vocabulary_size: how many tokens a random replacement is drawn from, the
+                grammar's V words among them; None is V.
+
+        Returns:
+            `Floor(nats, standard_error, count)`.
+
+        Raises:
+            ValueError: an unknown objective, rates that are no probabilities, documents that the
+                grammar cannot say.
+        """
+        choice("objective", objective, ("masked", "forward", "backward", "any_order"))
+        channel = Channel(rate, mask_share, random_share, random_vocabulary_size, len(self._index))
+        sums = [-self.log_prob(words) for words in documents]
+        for nats, words in zip(sums, documents):
+            _possible(nats < math.inf, words)
+        counts = [len(words) for words in documents]
+        if objective == "masked":
+            surprises = self._masked_surprises(documents, channel, seed)
+            sums = [surprise.sum().item() for surprise in surprises]
+            counts = [len(surprise) for surprise in surprises]
+        elif objective == "any_order":
+            known = {length: self.log_prob_of_length(length) for length in set(counts)}
+            sums = [nats + known[length] for nats, length in zip(sums, counts)]
+        else:
+            counts = [length + 1 for length in counts]  # the end, or the start
+        if not sum(counts):
+            raise ValueError(f"no word of these {len(counts)} documents is asked for; give more")
+        sums, counts = torch.tensor(sums, dtype=torch.float64), torch.tensor(counts).float()
+        nats, error = (sums.sum() / counts.sum()).item(), math.nan
+        if len(sums) > 1:  # one document tells nothing of how far documents differ
+            spread = ((sums - nats * counts) ** 2).sum() * len(sums) / (len(sums) - 1)
+            error = (spread.sqrt() / counts.sum()).item()
+        return Floor(nats, error, int(counts.sum()))
+
+    def _masked_surprises(self, documents, channel, seed):
+        """For each document -log P(word | what is visible) at its selected words."""
+        generator = torch.Generator().manual_seed(seed)
+        evidence, asked, selected = [], [], []
+        for words in documents:
+            ids = self._ids(words)
+            chosen, shown = channel.show(ids, generator)
+            evidence.append(self._evidence(shown, channel.true, channel.noise))
+            asked.append(torch.stack([ids, shown]))
+            selected.append(chosen)
+        chances = map(channel.if_selected, asked, self._chances(evidence, documents, asked))
+        return [-chance[chosen].log() for chance, chosen in zip(chances, selected)]
+
+    # ------------------------------------------------------------------ what a reader sees
+
+    def _ids(self, words):
+        """(T,): the words' numbers, −1 for what is no word of the grammar."""
+        if isinstance(words, str):  # which would be read letter by letter
+            raise refused("words", words, "a list of words, such as text.split(),")
+        return torch.tensor([self._index.get(word, -1) for word in words], dtype=torch.long)
+
+    def _seen(self, words, observed):
+        """The ids (T,) of all words, and the `Evidence` of those that are observed."""
+        ids, given = self._ids(words), torch.as_tensor(observed, device="cpu")
+        observed = given.bool()
+        if not len(ids) or observed.shape != ids.shape or (observed != given).any():  # 2 or NaN
+            raise refused("observed", given, f"one True or False for each of {len(ids)} words")
+        if (observed & (ids < 0)).any():
+            wrong = words[(observed & (ids < 0)).nonzero()[0].item()]
+            raise ValueError(f"{wrong!r} is not a word of this grammar")
+        return ids, self._evidence(ids.masked_fill(~observed, -1))
+
+    def _evidence(self, ids, true=1.0, noise=0.0):
+        """What ids (T,) say of the words, if P(shown | word) = true·[shown = word] + noise.
+
+        An id of −1 shows nothing.
+        """
+        seen, scale = ids >= 0, true * self._scale[ids] + noise
+        own, other = torch.where(seen, true / scale, 0.0), torch.where(seen, noise / scale, 1.0)
+        return Evidence(ids, own, other)
+
+    # ------------------------------------------------------------------ many documents
+
+    def _chances(self, evidence, documents, asked=None, *, check=True):
+        """For each document (A, T): the chances of the asked words, given what is seen elsewhere.
+
+        evidence: one `Evidence` for each document. asked: for each (A, T) ids, where −1 has chance
+        0; None asks all V words. Without `check` there stands NaN where nothing is possible.
+        """
+        # Documents of like length together, so that little is padded; few where V chances are kept.
+        order = sorted(range(len(evidence)), key=lambda number: len(documents[number]))
+        at_once = CHUNK if asked is None else 8 * CHUNK
+        out = [None] * len(order)
+        for start in range(0, len(order), at_once):
+            part = order[start : start + at_once]
+            found = self._weights([evidence[n] for n in part], asked and [asked[n] for n in part])
+            for column, number in enumerate(part):
+                weights = found[:, : len(documents[number]), column]  # (A + 1, T)
+                if check:
+                    _possible((weights[-1] > 0).all(), documents[number])
+                out[number] = weights[:-1] / weights[-1]
+        return out
+
+    def _weights(self, evidence, asked):
+        """The weights of the asked words, and last those of any word: (A + 1, T, documents).
+
+        A document is nearly always of one world, and the recursion in the others would find next
+        to nothing. So each world first says what it can have at most.
+        """
+        bounds = [[world.bound(one) for one in evidence] for world in self._worlds]
+        bounds = torch.stack([side_by_side(rows, -math.inf) for rows in bounds])  # (W, T, N)
+        likeliest = bounds.amax(1).argmax(0)  # (N,)
+        rows = len(self.vocabulary) if asked is None else len(asked[0])
+        found = torch.zeros(rows + 1, *bounds.shape[1:], dtype=torch.float64)
+
+        def go_through(world, wanted):
+            """Adds what a world has of the wanted (N,) documents."""
+            numbers = wanted.nonzero().flatten().tolist()
+            for start in range(0, len(numbers), CHUNK):
+                some = numbers[start : start + CHUNK]
+                words = asked and [asked[n] for n in some]
+                weights = world.weights([evidence[n] for n in some], words)
+                found[:, : weights.shape[1], some] += weights
+
+        # 1. The likeliest world of each document.
+        for number, world in enumerate(self._worlds):
+            go_through(world, likeliest == number)
+        # 2. Any other that could still change the sum.
+        least = (found[-1] * NOTHING).log()  # (T, N)
+        for number, world in enumerate(self._worlds):
+            could = (bounds[number] > least).any(0)
+            go_through(world, could & (likeliest != number))
+        return found
 
 
-# ------------------------------------------------------------------------------------ numbered world
-#
-# One world of a grammar as numbered arrays: drawing from it, and its weights. Built in lesson 08.
-#
-# A grammar file gives words and sentences. Here each word has its number in the vocabulary, so that
-# the fillers become one array, and the sums that a draw needs are made once. `Grammar` holds several
-# such worlds, each with its share of the documents.
+def _possible(possible, words):
+    if not possible:
+        raise ValueError(
+            f"no document of this grammar reads so: {' '.join(map(str, words))[:200]!r}; are all "
+            "its worlds loaded? A document cut short, by a max_length say, cannot be read"
+        )
+
+
+# ------------------------------------------------------------------------------------ one world
 
 
 class NumberedWorld:
@@ -104,18 +329,22 @@ class NumberedWorld:
     """
 
     def __init__(self, world, share, index):
-        self.share, self.steps = share, world.steps
+        self.share = share
+        self.steps = [
+            Step(probability, [Sentence(*one) for one in sentences])
+            for probability, sentences in world.steps
+        ]
         self.chances = torch.zeros(len(world.fillers), len(index), dtype=torch.float64)  # (D, V)
         for row, filler in zip(self.chances, world.fillers):
             for word, chance in filler.items():
                 row[index[word]] = chance
         self.best = self.chances.amax(0)  # (V,)
         self.knows = self.best > 0
-        self.model = Model(world.prior * share, world.steps, self.chances)
+        self.model = Model(world.prior * share, self.steps, self.chances)
         # What `draw` draws from: states, then for each step and state sentences, then words.
         self.state_sums = running_sums(world.prior.tolist())
         self.sentence_sums = []
-        for _, sentences in world.steps:
+        for _, sentences in self.steps:
             weights = torch.stack([sentence.weight for sentence in sentences])  # (sentences, Z)
             self.sentence_sums.append([running_sums(column) for column in weights.T.tolist()])
         self.filler_sums = [(list(one), running_sums(one.values())) for one in world.fillers]
@@ -180,325 +409,54 @@ def draw(rng, sums):
     return min(bisect(sums, rng.random() * sums[-1]), len(sums) - 1)
 
 
-CHUNK = 32  # documents whose inference runs side by side
-NOTHING = 1e-20  # a share of the evidence that float64 cannot see
+# ------------------------------------------------------------------------------------ 80/10/10
 
 
-class Floor(NamedTuple):
-    """The least expected loss of any model.
+class Channel:
+    """How a document reaches the reader: 80/10/10, as lesson 02 does it, and how to undo it.
 
-    Over `count` predicted words, in nats per word. The standard error takes documents, not words,
-    as independent; of a single document it is NaN.
+    Of a word w that is *selected* he is shown a token y, one of N, or nothing:
+
+        P(y | w, selected) = keep_share·[y = w] + random_share/N       P(nothing) = mask_share
+
+    He does not know which of the other words were selected, each at the given rate, so there
+
+        P(y | w) = (1 − rate)·[y = w] + rate·P(y | w, selected)
+                 = (1 − rate·(1 − keep_share))·[y = w] + rate·random_share/N
+                 = true·[y = w] + noise
     """
 
-    nats: float
-    standard_error: float
-    count: int
+    def __init__(self, rate, mask_share, random_share, tokens, words):
+        self.rate = probability("rate", rate)
+        self.mask_share, self.random_share = shares(mask_share, random_share)
+        self.keep_share = max(0.0, 1 - self.mask_share - self.random_share)
+        tokens = whole_number("random_vocabulary_size", tokens, words, none=True) or words
+        self.words, self.tokens = words, tokens  # V and N
+        self.drawn = self.random_share / self.tokens  # chance of each random word
+        self.true = 1 - self.rate * (1 - self.keep_share)
+        self.noise = self.rate * self.random_share / self.tokens
 
+    def show(self, ids, generator):
+        """Which words (T,) are selected, and what is shown of all: ids (T,), −1 for nothing."""
+        selected = torch.rand(len(ids), generator=generator) < self.rate
+        roll = torch.rand(len(ids), generator=generator)
+        other = torch.randint(self.tokens, (len(ids),), generator=generator)
+        # A token that is no word of the grammar says nothing: noise shows it, whatever the word.
+        other[other >= self.words] = -1
+        hidden = selected & (roll < self.mask_share)
+        swapped = selected & ~hidden & (roll < self.mask_share + self.random_share)
+        return selected, torch.where(swapped, other, ids).masked_fill(hidden, -1)
 
-class Grammar:
-    """Worlds, their vocabulary, and exact inference in them. Make one with `Grammar.load`.
+    def if_selected(self, asked, chances):
+        """(T,): P(w | y, selected), of words w, shown as y, from P(w) and P(y) given the rest.
 
-    Attributes:
-        worlds: the names of the worlds.
-        vocabulary: list of all words, sorted; V is its length.
-    """
-
-    @classmethod
-    def load(cls, path=None, *, worlds=None):
-        """Reads a grammar file.
-
-        Args:
-            path: a TOML file; None is the course's own, `data/grammar.toml`.
-            worlds: names of the worlds to keep; None keeps all.
-
-        Raises:
-            FileNotFoundError: no such file.
-            ValueError: a world that the file lacks; a malformed file, with its line.
+        asked: (2, T), the ids of w and of y. chances: (2, T), their chances given what is shown
+        elsewhere, as if nothing were shown here.
         """
-        return cls(read_worlds(DATA / "grammar.toml" if path is None else path, worlds))
-
-    def __init__(self, worlds):
-        self.worlds = [world.name for world in worlds]
-        fillers = itertools.chain.from_iterable(world.fillers for world in worlds)
-        self.vocabulary = sorted(set().union(*fillers))
-        self._index = {word: index for index, word in enumerate(self.vocabulary)}
-        total = sum(world.weight for world in worlds)
-        self._worlds = [NumberedWorld(world, world.weight / total, self._index) for world in worlds]
-        self._shares = running_sums(world.share for world in self._worlds)
-        # A word's largest chance in any slot. Evidence divided by it keeps long products far from
-        # underflow, and changes no posterior.
-        self._scale = torch.stack([world.best for world in self._worlds]).amax(0)  # (V,)
-
-    def sample(self, n, *, seed=0):
-        """Draws documents.
-
-        Returns:
-            A list of n documents, each a list of words. The first ones do not depend on n.
-
-        Raises:
-            ValueError: a negative n or seed.
-        """
-        n, seed = whole_number("n", n, least=0), whole_number("seed", seed, least=0)
-        rng = random.Random(seed)
-        return [self._worlds[draw(rng, self._shares)].sample(rng) for _ in range(n)]
-
-    def log_prob(self, words):
-        """log P(document), its end included; -inf for what the grammar cannot say."""
-        ids = self._ids(_words("words", words, str))
-        if not len(ids) or (ids < 0).any():
-            return -math.inf
-        evidence = self._evidence(ids)
-        worlds = [world for world in self._worlds if world.knows[ids].all()]
-        tables = [ForwardBackward(world.model, [evidence]) for world in worlds]
-        chance = sum(table.total().item() for table in tables)
-        return math.log(chance) + self._scale[ids].log().sum().item() if chance else -math.inf
-
-    def log_prob_of_length(self, length):
-        """log P(a document has so many words); -inf for a length that none has.
-
-        `log_prob(words)` less this is log P(words | their number), which no reader who is told the
-        number can beat on average.
-
-        Raises:
-            ValueError: a negative length.
-        """
-        length = whole_number("length", length, least=0)
-        nothing = self._evidence(torch.full((length,), -1))
-        tables = [ForwardBackward(one.model, [nothing]) for one in self._worlds if length]
-        chance = sum(table.total().item() for table in tables)
-        return math.log(chance) if chance else -math.inf
-
-    def posteriors(self, words, observed):
-        """P(word at t | the observed words elsewhere, and the length), exactly, for all t at once.
-
-        Args:
-            words: list of T words; those not observed may be anything.
-            observed: (T,) bool, True where the reader sees the word. The word at t itself never
-                counts at t.
-
-        Returns:
-            (T, V) float64, in the order of `vocabulary`; rows sum to 1.
-
-        Raises:
-            ValueError: lengths that differ, or observed words that no document of the grammar has
-                there.
-        """
-        return self.posteriors_of([words], [observed])[0]
-
-    def posteriors_of(self, documents, observed, *, check=True):
-        """`posteriors` of many documents at once, which is several times as fast.
-
-        Args:
-            documents: list of lists of words.
-            observed: for each document (T,) bool.
-            check: raise if no document of the grammar reads so; without it, there stands NaN.
-
-        Returns:
-            A list of (T, V) float64 tensors.
-        """
-        evidence = [self._seen(words, seen)[1] for words, seen in zip(documents, observed)]
-        out, order = [None] * len(evidence), _by_length(evidence)
-        for start in range(0, len(order), CHUNK):
-            part = order[start : start + CHUNK]
-            found = self._weights([evidence[number] for number in part])  # (V + 1, T, documents)
-            for column, number in enumerate(part):
-                weights = found[:, : len(documents[number]), column]  # (V + 1, T)
-                if check:
-                    _possible(weights[-1], documents[number])
-                out[number] = (weights[:-1] / weights[-1]).T
-        return out
-
-    def surprise(self, documents, observed):
-        """-log P(word at t | the observed words elsewhere), in nats, for all words of documents.
-
-        Args:
-            documents: list of lists of words.
-            observed: for each document (T,) bool, as in `posteriors`.
-
-        Returns:
-            A list of (T,) float64 tensors.
-
-        Raises:
-            ValueError: as `posteriors`.
-        """
-        documents = _documents(documents)
-        rows = hasattr(observed, "__len__") and getattr(observed, "ndim", 1)  # no scalar tensor
-        if not rows or len(observed) != len(documents):
-            raise refused("observed", observed, f"one for each of {len(documents)} documents")
-        pairs = [self._seen(words, seen) for words, seen in zip(documents, observed)]
-        asked, evidence = [ids[None] for ids, _ in pairs], [seen for _, seen in pairs]
-        return [-chance[0].log() for chance in self._chances(evidence, asked, documents)]
-
-    def floor(
-        self, documents, *, objective="masked", rate=0.15, mask_share=1.0, random_share=0.0, seed=0,
-        random_vocabulary_size=None,
-    ):  # fmt: skip
-        """The loss of the ideal reader, who knows the grammar: what no model can beat on average.
-
-        Args:
-            documents: list of lists of words, drawn from this grammar and not seen in training.
-            objective: `"masked"`; or `"forward"` and `"backward"`, the next and the previous word,
-                where the end (the start) of a document is one more thing to predict. By the chain
-                rule these two agree; and so do all orders in `"any_order"`, where the number of
-                words is known beforehand and costs nothing.
-            rate: chance of a word to be selected for prediction, each on its own.
-            mask_share, random_share: of the selected words these shares are hidden and replaced by
-                a random word; the rest stay. Then the reader cannot trust what is visible.
-            random_vocabulary_size: how many tokens a random replacement is drawn from, the
-                grammar's V words among them; None is V.
-
-        Returns:
-            `Floor(nats, standard_error, count)`.
-
-        Raises:
-            ValueError: an unknown objective, rates that are no probabilities, documents that the
-                grammar cannot say.
-        """
-        documents = _documents(documents)
-        if not documents:
-            some = "such as grammar.sample(1000, seed=1)"
-            raise ValueError(f"documents is empty; a floor needs some, {some}")
-        choice("objective", objective, ("masked", "forward", "backward", "any_order"))
-        channel = Channel(rate, mask_share, random_share, random_vocabulary_size, len(self._index))
-        seed = whole_number("seed", seed, 0, 2**64 - 1)
-        whole = torch.tensor([-self.log_prob(words) for words in documents], dtype=torch.float64)
-        for nats, words in zip(whole, documents):
-            _possible(nats.isfinite(), words)
-        if objective == "masked":
-            surprises = self._masked_surprises(documents, channel, seed)
-            sums = torch.stack([surprise.sum() for surprise in surprises])
-            counts = torch.tensor([float(len(surprise)) for surprise in surprises])
-            if not counts.sum():
-                selected = f"rate={rate} selected no word of these {len(documents)} documents"
-                raise ValueError(f"{selected}; pass more of them")
-        else:
-            ends = float(objective != "any_order")  # one more thing to predict, or none
-            sums, counts = whole, torch.tensor([len(words) + ends for words in documents])
-            if not ends:
-                lengths = sorted({len(words) for words in documents})
-                known = {length: self.log_prob_of_length(length) for length in lengths}
-                sums = whole + whole.new_tensor([known[len(words)] for words in documents])
-        nats = (sums.sum() / counts.sum()).item()
-        if len(sums) == 1:  # one document tells nothing of how far documents differ
-            return Floor(nats, math.nan, int(counts.sum()))
-        spread = ((sums - nats * counts) ** 2).sum() * len(sums) / (len(sums) - 1)
-        return Floor(nats, (spread.sqrt() / counts.sum()).item(), int(counts.sum()))
-
-    def _masked_surprises(self, documents, channel, seed):
-        """For each document -log P(word | what is visible) at its selected words."""
-        generator = torch.Generator().manual_seed(seed)
-        evidence, asked, selected = [], [], []
-        for words in documents:
-            ids = self._ids(words)
-            chosen, shown = channel.show(ids, generator)
-            evidence.append(self._evidence(shown, channel.true, channel.noise))
-            asked.append(torch.stack([ids, shown]))
-            selected.append(chosen)
-        chances = map(channel.if_selected, asked, self._chances(evidence, asked, documents))
-        return [-chance[chosen].log() for chance, chosen in zip(chances, selected)]
-
-    # ------------------------------------------------------------------ what a reader sees
-
-    def _ids(self, words):
-        """(T,): the words' numbers, −1 for what is no word of the grammar."""
-        ids = [self._index.get(word, -1) if isinstance(word, str) else -1 for word in words]
-        return torch.tensor(ids, dtype=torch.long)
-
-    def _seen(self, words, observed):
-        """The ids (T,) of all words, and the `Evidence` of those that are observed."""
-        words = _words("words", words)
-        wanted = f"one True or False for each of {len(words)} words"
-        try:
-            given = torch.as_tensor(observed, device="cpu")
-        except (TypeError, ValueError, RuntimeError):
-            raise refused("observed", observed, wanted) from None
-        observed = given.bool()
-        if observed.shape != (len(words),) or not words or (observed != given).any():  # 2 or NaN
-            raise refused("observed", given, wanted)
-        ids = self._ids(words)
-        if (observed & (ids < 0)).any():
-            wrong = words[(observed & (ids < 0)).nonzero()[0].item()]
-            raise ValueError(f"{wrong!r} is not a word of this grammar")
-        return ids, self._evidence(ids.masked_fill(~observed, -1))
-
-    def _evidence(self, ids, true=1.0, noise=0.0):
-        """What ids (T,) say of the words, if P(shown | word) = true·[shown = word] + noise.
-
-        An id of −1 shows nothing.
-        """
-        seen, scale = ids >= 0, true * self._scale[ids] + noise
-        own, other = torch.where(seen, true / scale, 0.0), torch.where(seen, noise / scale, 1.0)
-        return Evidence(ids, own, other)
-
-    # ------------------------------------------------------------------ many documents
-
-    def _chances(self, evidence, asked, documents):
-        """For each document (A, T): the chances of the asked words, given what is seen elsewhere.
-
-        evidence: one `Evidence` for each document. asked: for each (A, T) ids; −1 has chance 0.
-        """
-        out, order = [None] * len(evidence), _by_length(evidence)
-        for start in range(0, len(order), 8 * CHUNK):
-            part = order[start : start + 8 * CHUNK]
-            found = self._weights([evidence[n] for n in part], [asked[n] for n in part])
-            for column, number in enumerate(part):
-                weights = found[:, : len(evidence[number].ids), column]  # (A + 1, T)
-                out[number] = weights[:-1] / _possible(weights[-1], documents[number])
-        return out
-
-    def _weights(self, evidence, asked=None):
-        """The weights of the asked words, and last those of any word: (A + 1, T, documents).
-
-        Without `asked` of all words, A = V.
-
-        A document is nearly always of one world, and the recursion in the others would find next
-        to nothing. So 1) each world says what it can have at most, 2) we go through the likeliest
-        world of each document, and 3) through another where it could still change the sum.
-        """
-        bounds = [[world.bound(one) for one in evidence] for world in self._worlds]
-        bounds = torch.stack([side_by_side(rows, -math.inf) for rows in bounds])  # (W, T, N)
-        likeliest = bounds.amax(1).argmax(0)  # (N,)
-        rows = len(self.vocabulary) if asked is None else len(asked[0])
-        found = torch.zeros(rows + 1, *bounds.shape[1:], dtype=torch.float64)
-        for others in (False, True):
-            least = (found[-1] * NOTHING).log()  # (T, N)
-            for number, world in enumerate(self._worlds):
-                wanted = (likeliest != number) == others
-                if others:
-                    wanted &= (bounds[number] > least).any(0)
-                part = wanted.nonzero().flatten().tolist()
-                for some in (part[i : i + CHUNK] for i in range(0, len(part), CHUNK)):
-                    words = asked and [asked[n] for n in some]
-                    weights = world.weights([evidence[n] for n in some], words)
-                    found[:, : weights.shape[1], some] += weights
-        return found
-
-
-def _words(name, words, kind=object):
-    """A list of words; a text or None is none."""
-    if not isinstance(words, list | tuple) or not all(isinstance(word, kind) for word in words):
-        raise refused(name, words, "a list of words, such as text.split(),")
-    return words
-
-
-def _documents(documents):
-    if not isinstance(documents, list | tuple):
-        raise refused("documents", documents, "a list of lists of words")
-    return [_words(f"documents[{n}]", words, str) for n, words in enumerate(documents)]
-
-
-def _possible(total, words):
-    """The evidence's weight, or an error where it has none."""
-    if not (total > 0).all():
-        text = " ".join(map(str, words))[:200]
-        hint = (
-            "are all its worlds loaded? A document cut short, by a max_length say, cannot be read"
-        )
-        raise ValueError(f"no document of this grammar reads so: {text!r}; {hint}")
-    return total
-
-
-def _by_length(evidence):
-    """The documents' numbers, those of like length together, so that little is padded."""
-    return sorted(range(len(evidence)), key=lambda number: len(evidence[number].ids))
+        (word, shown), (p_word, p_shown) = asked, chances
+        # Bayes' rule: P(w | y) = P(w)·P(y | w, selected) / Σ_v P(v)·P(y | v, selected), v any word
+        #                       = P(w)·(keep·[y = w] + drawn) / (keep·P(y) + drawn)
+        channel = self.keep_share * (shown == word).double() + self.drawn
+        weighed = p_word * channel / (self.keep_share * p_shown + self.drawn)
+        # Where nothing is shown, P(nothing | w, selected) = mask_share cancels, and P(w) stays.
+        return torch.where(shown < 0, p_word, weighed)

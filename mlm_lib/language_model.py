@@ -5,27 +5,15 @@ padding put right: no target is a pad, and no pad is scored.
 """
 
 import math
-from functools import partial
 
 import torch
 import torch.nn as nn
 
-from mlm_lib.checks import (
-    can_look,
-    flag,
-    ids,
-    probability,
-    real_mask,
-    refused,
-    tensor,
-    whole_number,
-)
+from mlm_lib.checks import can_look, real_mask, tensor, whole_number
 from mlm_lib.encoder import Block, Dropout, EncoderConfig
 from mlm_lib.softmax import SampledSoftmaxLoss, SoftmaxLoss
 
-# ------------------------------------------------------------------------------------ contextualizers
-#
-# Readers of one direction, and two of them side by side, of which neither can peek. Lesson 10.
+# ------------------------------------------------------------------------------- contextualizers
 #
 # Both directions are one mechanism. A stack reads from left to right; the backward direction is a
 # second stack, with weights of its own, that is handed each row in reverse. So nothing in it could
@@ -41,18 +29,13 @@ class Contextualizer(nn.Module):
         num_layers: how many layers it lists.
         output_size: H of one direction.
         bidirectional: whether there is a second stack for the other direction.
-
-    Raises:
-        ValueError: an argument that is none of these, by its name.
     """
 
     def __init__(self, make_stack, num_layers, output_size, bidirectional):
         super().__init__()
-        if not callable(make_stack):
-            raise refused("make_stack", make_stack, "a function that makes a module")
         self.num_layers = whole_number("num_layers", num_layers)
-        self.bidirectional = flag("bidirectional", bidirectional)
-        self.output_size = whole_number("output_size", output_size) * (2 if bidirectional else 1)
+        self.bidirectional = bidirectional
+        self.output_size = output_size * (2 if bidirectional else 1)
         self.forward_stack = make_stack()
         self.backward_stack = make_stack() if bidirectional else None
 
@@ -79,7 +62,7 @@ class Contextualizer(nn.Module):
         if self.backward_stack is not None:
             backward = _read(self.backward_stack, embeddings, mask, reverse=True)
             layers = [torch.cat(pair, -1) for pair in zip(layers, backward)]
-        return layers if flag("all_layers", all_layers) else layers[-1]
+        return layers if all_layers else layers[-1]
 
 
 class LSTMContextualizer(Contextualizer):
@@ -94,16 +77,14 @@ class LSTMContextualizer(Contextualizer):
         num_layers: layers of each stack.
         bidirectional: whether there is a backward stack.
         dropout: share of the numbers dropped between layers, in training.
-
-    Raises:
-        ValueError: a size that is no whole number above 0, or a dropout that is no probability.
     """
 
     def __init__(self, input_size, hidden_size, num_layers, *, bidirectional, dropout=0.0):
-        input_size = whole_number("input_size", input_size)
-        hidden_size = whole_number("hidden_size", hidden_size)
-        sizes = [input_size] + [hidden_size] * (whole_number("num_layers", num_layers) - 1)
-        make_stack = partial(_LSTMStack, sizes, hidden_size, probability("dropout", dropout))
+        sizes = [input_size] + [hidden_size] * (num_layers - 1)
+
+        def make_stack():
+            return _LSTMStack(sizes, hidden_size, dropout)
+
         super().__init__(make_stack, num_layers, hidden_size, bidirectional)
 
 
@@ -126,10 +107,9 @@ class TransformerContextualizer(Contextualizer):
     """
 
     def __init__(self, hidden_size, num_layers, num_heads, *, bidirectional, dropout=0.1):
-        wide = 4 * whole_number("hidden_size", hidden_size)
+        wide = 4 * hidden_size
         config = EncoderConfig(1, hidden_size, num_layers, num_heads, wide, dropout=dropout)
-        make_stack = partial(_TransformerStack, config)
-        super().__init__(make_stack, num_layers, hidden_size, bidirectional)
+        super().__init__(lambda: _TransformerStack(config), num_layers, hidden_size, bidirectional)
 
 
 class _LSTMStack(nn.Module):
@@ -179,7 +159,6 @@ def sinusoids(length, size):
     tensor([[0.0000, 1.0000],
             [0.8415, 0.5403]], dtype=torch.float64)
     """
-    length, size = whole_number("length", length, 0), whole_number("size", size)
     rates = 10000 ** (-torch.arange(0, size, 2, dtype=torch.float64) / size)  # (H/2,), rounded up
     angles = torch.arange(length)[:, None] * rates  # (T, H/2)
     return torch.stack([angles.sin(), angles.cos()], -1).flatten(1)[:, :size]
@@ -234,9 +213,8 @@ class LanguageModel(nn.Module):
             are sorted so.
 
     Raises:
-        ValueError: a contextualizer of the other kind or with an odd width, a dropout that is no
-            probability, sparse gradients or an order without samples, or what `SampledSoftmaxLoss`
-            refuses.
+        ValueError: a contextualizer of the other kind, sparse gradients or an order without
+            samples, or what `SampledSoftmaxLoss` refuses.
     """
 
     def __init__(
@@ -253,36 +231,20 @@ class LanguageModel(nn.Module):
         frequency_order=None,
     ):
         super().__init__()
-        for name, part in (("embedder", embedder), ("contextualizer", contextualizer)):
-            if not callable(part):
-                raise refused(name, part, "a module")
-        self.bidirectional = flag("bidirectional", bidirectional)
-        theirs = getattr(contextualizer, "bidirectional", None)
-        if theirs != bidirectional:
-            raise ValueError(
-                f"the contextualizer has bidirectional={theirs}, the language model "
-                f"{bidirectional}; they must be equal"
-            )
-        size = getattr(contextualizer, "output_size", None)
-        size = whole_number("the contextualizer's output_size", size)
-        width, rest = divmod(size, 2 if bidirectional else 1)
-        if rest:
-            raise ValueError(f"output_size={size} of a bidirectional contextualizer has no halves")
-        sparse = flag("sparse_embeddings", sparse_embeddings)
-        if num_samples is None and (sparse or frequency_order is not None):
-            raise ValueError(
-                "sparse_embeddings and frequency_order belong to the sampled softmax; give "
-                "num_samples as well"
-            )
+        if contextualizer.bidirectional != bidirectional:
+            theirs = contextualizer.bidirectional
+            raise ValueError(f"the contextualizer has bidirectional={theirs}, not {bidirectional}")
+        if num_samples is None and (sparse_embeddings or frequency_order is not None):
+            raise ValueError("sparse_embeddings and frequency_order need num_samples as well")
         self.embedder, self.contextualizer = embedder, contextualizer
-        self.vocab_size = whole_number("vocab_size", vocab_size)
-        self.pad_token_id = whole_number("pad_token_id", pad_token_id, least=None, none=True)
-        self.dropout = Dropout(probability("dropout", dropout))
+        self.vocab_size, self.pad_token_id = vocab_size, pad_token_id
+        self.bidirectional, self.dropout = bidirectional, Dropout(dropout)
+        width = contextualizer.output_size // (2 if bidirectional else 1)
         if num_samples is None:
-            self.softmax = SoftmaxLoss(self.vocab_size, width)
+            self.softmax = SoftmaxLoss(vocab_size, width)
         else:
-            options = {"sparse": sparse, "frequency_order": frequency_order}
-            self.softmax = SampledSoftmaxLoss(self.vocab_size, width, num_samples, **options)
+            options = {"sparse": sparse_embeddings, "frequency_order": frequency_order}
+            self.softmax = SampledSoftmaxLoss(vocab_size, width, num_samples, **options)
         self._nats = self._count = torch.zeros(())
 
     def forward(self, input_ids, mask=None, *, all_layers=False):
@@ -307,8 +269,7 @@ class LanguageModel(nn.Module):
             the losses of training mode are sampled ones.
 
         Raises:
-            ValueError: shapes that do not belong together, a mask of other values, ids outside the
-                vocabulary.
+            ValueError: a mask of another shape or with other values.
             RuntimeError: the softmax was deleted.
         """
         if self.softmax is None:
@@ -345,9 +306,9 @@ class LanguageModel(nn.Module):
             - `noncontextual_token_embeddings`: (B, T, E), the embedder's.
             - `mask`: (B, T) bool.
         """
-        mask = _real_tokens(self, input_ids, mask)
+        mask = _real_tokens(input_ids, mask, self.pad_token_id)
         embeddings = self.embedder(input_ids)  # (B, T, E)
-        options = {"all_layers": True} if flag("all_layers", all_layers) else {}
+        options = {"all_layers": True} if all_layers else {}  # others need not know it
         return {
             "lm_embeddings": self.contextualizer(embeddings, mask, **options),
             "noncontextual_token_embeddings": embeddings,
@@ -370,7 +331,7 @@ class LanguageModel(nn.Module):
         a perplexity.
         """
         nats, count = self._nats.item(), self._count.item()
-        if flag("reset", reset):
+        if reset:
             self._nats = self._count = torch.zeros(())
         if not count:
             return {"perplexity": 0.0}
@@ -402,38 +363,29 @@ class LanguageModelEmbedder(nn.Module):
         dropout: share of the mixed numbers dropped in training.
 
     Raises:
-        ValueError: an embedder narrower or wider than one direction, seen at the first call; a
-            dropout that is no probability.
+        RuntimeError: at the first call, if one direction is narrower or wider than the embedder.
     """
 
     def __init__(self, language_model, *, trainable=False, dropout=0.0):
         super().__init__()
-        if not isinstance(getattr(language_model, "_orig_mod", language_model), LanguageModel):
-            raise refused("language_model", language_model, "a LanguageModel")
         self.embedder, self.contextualizer = language_model.embedder, language_model.contextualizer
         self.vocab_size = language_model.vocab_size
         self.pad_token_id = language_model.pad_token_id
-        self.trainable = flag("trainable", trainable)
+        self.trainable = trainable
         like = next(language_model.parameters())
         self.scalars = nn.Parameter(like.new_zeros(language_model.num_layers()))
         self.gamma = nn.Parameter(like.new_ones(()))
-        self.dropout = Dropout(probability("dropout", dropout))
+        self.dropout = Dropout(dropout)
         self.output_size = self.contextualizer.output_size
         self.train(self.training)
 
     def forward(self, input_ids, mask=None):
         """(B, T) ids, and a mask as in `LanguageModel`, to (B, T, output_size), 0 at padding."""
-        mask = _real_tokens(self, input_ids, mask)
+        mask = _real_tokens(input_ids, mask, self.pad_token_id)
         with torch.set_grad_enabled(self.trainable and torch.is_grad_enabled()):
             embeddings = self.embedder(input_ids)  # (B, T, E)
             layers = self.contextualizer(embeddings, mask, all_layers=True)
         copies = 2 if self.contextualizer.bidirectional else 1
-        if copies * embeddings.shape[-1] != self.output_size:
-            raise ValueError(
-                f"the embedder is {embeddings.shape[-1]} wide and the contextualizer "
-                f"{self.output_size}; layers can be mixed only if each direction is as wide as "
-                "the embedder"
-            )
         lowest = torch.cat([embeddings] * copies, -1)
         stacked = torch.stack([lowest, *layers], -1)  # (B, T, H, layers)
         mixed = (stacked * self.scalars.softmax(0)).sum(-1) * self.gamma
@@ -443,20 +395,18 @@ class LanguageModelEmbedder(nn.Module):
         """As in any module, but a language model that is not trainable stays in evaluation mode."""
         super().train(mode)
         if not self.trainable:
-            self.embedder.eval(), self.contextualizer.eval()
+            self.embedder.eval()
+            self.contextualizer.eval()
         return self
 
     def extra_repr(self):
         return f"output_size={self.output_size}, trainable={self.trainable}"
 
 
-def _real_tokens(model, input_ids, mask):
-    """(B, T) bool, by the mask or by the pad, if these ids can be embedded."""
-    ids("input_ids", input_ids, size=model.vocab_size)
-    if not input_ids.numel():
-        raise refused("input_ids", input_ids, "a tensor (B, T) with at least one token")
+def _real_tokens(input_ids, mask, pad_token_id):
+    """(B, T) bool, by the mask or by the pad."""
     if mask is not None:
         return real_mask("mask", mask, "input_ids", input_ids)
-    if model.pad_token_id is None:
+    if pad_token_id is None:
         return torch.ones_like(input_ids, dtype=torch.bool)
-    return input_ids != model.pad_token_id
+    return input_ids != pad_token_id

@@ -7,15 +7,20 @@ better than the author could.
 
 import copy
 import math
-from inspect import Parameter, signature
+from inspect import signature
 
 import torch
 import torch.nn as nn
 
-from mlm_lib.checks import choice, number, probability, refused, whole_number
+from mlm_lib.checks import choice, number, probability, whole_number
 
 DIRECTIONS = ("forward", "backward")
-ROUNDING = 1e-13  # a share of the largest number that is taken for float64's rounding
+# What lies below this share of the largest gradient is float64's rounding, of a Fourier transform
+# for instance, and no dependence; no mask worth the name lets so little through.
+ROUNDING = 1e-13
+# A layer norm of nearly equal numbers makes up to 1e-12 of the rounding in outputs. What only a
+# change shows, a rounded or a detached number, jumps by far more than this share of the largest.
+JUMP = 1e-9
 DRAWS = 4  # random inputs; a path that one of them happens to close is open for another
 
 
@@ -76,11 +81,8 @@ def dependencies(contextualizer, input_size, *, direction, length=8, seed=0):
 
     Arguments as in `find_leaks`.
     """
-    if not isinstance(contextualizer, nn.Module):
-        raise refused("contextualizer", contextualizer, "a module")
     choice("direction", direction, DIRECTIONS)
-    length = whole_number("length", length, 2)  # fewer positions can show no leak
-    input_size, seed = whole_number("input_size", input_size), whole_number("seed", seed, None)
+    whole_number("length", length, 2)  # fewer positions can show no leak
     with torch.random.fork_rng(devices=[]), torch.inference_mode(False), torch.enable_grad():
         torch.default_generator.manual_seed(seed)  # torch.manual_seed would seed other devices, too
         module = copy.deepcopy(contextualizer).cpu().double()
@@ -113,17 +115,11 @@ def assert_above_floor(loss, floor, *, chance=1e-9):
 
     Raises:
         AssertionError: the loss is too low; the message says by how much.
-        ValueError: a loss or a floor that is not finite, a chance that is not between 0 and 1.
+        ValueError: a loss or a floor that is not finite, a chance that is no probability above 0.
     """
-    if not hasattr(floor, "nats"):
-        raise refused("floor", floor, "what Grammar.floor returns")
-    if isinstance(loss, torch.Tensor) and loss.dim() == 0:
-        loss = loss.item()
-    loss, bound = number("loss", loss), number("floor", floor.nats)
-    if probability("chance", chance) in (0, 1):
-        raise refused("chance", chance, "a number between 0 and 1")
+    loss, bound = number("loss", float(loss)), number("floor", floor.nats)
     gain = (bound - loss) * floor.count  # the logarithm of the ratio
-    if gain > -math.log(chance):
+    if gain > -math.log(probability("chance", chance)):
         raise AssertionError(
             f"a loss of {loss:.4f} is below the floor of {bound:.4f} nats, {gain:.0f} nats in "
             f"total over {floor.count} words. An honest model is that lucky with a chance below "
@@ -144,13 +140,10 @@ def _by_gradient(module, inputs, direction):
     for t in range(inputs.shape[1]):
         # A random mixture of the H numbers: their plain sum is constant behind a layer norm.
         mixture = (outputs[:, t] * torch.randn_like(outputs[:, t])).sum()
-        gradient = None
-        if mixture.requires_grad:
-            (gradient,) = torch.autograd.grad(mixture, inputs, retain_graph=True, allow_unused=True)
-        gradient = torch.zeros_like(inputs) if gradient is None else gradient
+        mixture = mixture + 0 * inputs.sum()  # so that it has a gradient, be it zeros
+        (gradient,) = torch.autograd.grad(mixture, inputs, retain_graph=True)
         sizes.append(gradient.abs().amax(-1))  # (B, T)
     sizes = torch.stack(sizes)  # (T, B, T), [output, draw, input]
-    # Below the threshold lies the rounding of a Fourier transform, say, and no mask worth the name.
     return (~sizes.isfinite() | (sizes > ROUNDING * sizes.amax())).any(1)
 
 
@@ -170,34 +163,28 @@ def _by_change(module, inputs, others, direction):
         changed = inputs.clone()
         changed[:, seen] = others[:, seen]
         difference = (run(changed) - before).abs().amax(-1)  # (B, T)
-        same = difference <= 1e4 * ROUNDING * largest  # what is not a number is not the same
+        same = difference <= JUMP * largest  # what is not a number is not the same
         found[:, seen] = ~same.all(0)
     return found
 
 
 def _outputs(module, inputs, direction):
     """(B, T, H): the outputs of one direction."""
-    name = type(module).__name__
+    if isinstance(module, nn.RNNBase) and not module.batch_first:
+        raise ValueError(f"{type(module).__name__} reads (T, B, E); make it with batch_first=True")
     mask = torch.ones(inputs.shape[:2], dtype=torch.bool)
-    recurrent = isinstance(module, nn.RNNBase)
-    if recurrent and not module.batch_first:
-        raise ValueError(f"{name} reads (T, B, E); make it with batch_first=True")
     inputs = inputs.clone()  # which the module may change in place
-    outputs = module(inputs, mask) if not recurrent and _takes_mask(module) else module(inputs)
-    if isinstance(outputs, (tuple, list)) and outputs:
+    outputs = module(inputs, mask) if _takes_mask(module) else module(inputs)
+    if isinstance(outputs, (tuple, list)):
         # Of layers the last is the top; states or weights come second.
         shapes = [getattr(layer, "shape", None) for layer in outputs]
         outputs = outputs[-1 if shapes.count(shapes[0]) == len(shapes) else 0]
-    shape = getattr(outputs, "shape", type(outputs).__name__)
-    if not isinstance(outputs, torch.Tensor) or len(shape) != 3 or shape[:2] != inputs.shape[:2]:
-        shape = tuple(shape) if isinstance(outputs, torch.Tensor) else shape
-        wanted = f"for inputs {tuple(inputs.shape)} it must be (B, T, H)"
-        raise ValueError(f"{name} returned {shape}; {wanted}")
+    if outputs.dim() != 3 or outputs.shape[:2] != inputs.shape[:2]:
+        shape, given = tuple(outputs.shape), tuple(inputs.shape)
+        raise ValueError(f"{type(module).__name__} returned {shape} for {given}, not (B, T, H)")
     if not _is_bidirectional(module):
         return outputs
-    if shape[-1] % 2:
-        raise ValueError(f"{name} is bidirectional, and its width of {shape[-1]} has no halves")
-    return outputs.chunk(2, -1)[DIRECTIONS.index(direction)]
+    return outputs.unflatten(-1, (2, -1))[:, :, DIRECTIONS.index(direction)]
 
 
 def _is_bidirectional(module):
@@ -205,6 +192,8 @@ def _is_bidirectional(module):
 
 
 def _takes_mask(module):
-    kinds = [parameter.kind for parameter in signature(module.forward).parameters.values()]
-    by_position = Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD
-    return Parameter.VAR_POSITIONAL in kinds or sum(kind in by_position for kind in kinds) > 1
+    try:
+        signature(module.forward).bind("inputs", "mask")
+    except TypeError:
+        return False
+    return not isinstance(module, nn.RNNBase)  # whose second argument is a state

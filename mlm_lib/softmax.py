@@ -6,7 +6,7 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
-from mlm_lib.checks import as_tensor, flag, floats, ids, tensor, whole_number
+from mlm_lib.checks import ids, refused, whole_number
 from mlm_lib.losses import at_least_float32
 
 # F.cross_entropy would pass over −100 in silence; here every target counts.
@@ -48,14 +48,10 @@ class SoftmaxLoss(nn.Module):
             ValueError: shapes that do not belong together, targets of another type or outside
                 0..V−1.
         """
-        floats("embeddings", embeddings, "(..., D)")
-        tensor("targets", targets, "(...)")
-        if embeddings.shape != (*targets.shape, self.embedding_dim) or targets.dim() != 1:
-            raise ValueError(
-                f"embeddings are {tuple(embeddings.shape)} and targets {tuple(targets.shape)}; "
-                f"(N, {self.embedding_dim}) and (N,) are needed"
-            )
         ids("targets", targets, "(N,)", size=self.vocab_size)
+        if embeddings.shape != (len(targets), self.embedding_dim):  # one row would be broadcast
+            wanted = f"a tensor {len(targets), self.embedding_dim}, a row for each target,"
+            raise refused("embeddings", embeddings, wanted)
         return self._loss(embeddings, targets.long())
 
     def _loss(self, embeddings, targets):
@@ -72,7 +68,6 @@ class SoftmaxLoss(nn.Module):
         return sum(losses)
 
     def extra_repr(self):
-        """What `print(loss)` says of it."""
         return f"vocab_size={self.vocab_size}, embedding_dim={self.embedding_dim}"
 
 
@@ -107,11 +102,15 @@ class SampledSoftmaxLoss(SoftmaxLoss):
     ):
         super().__init__(vocab_size, embedding_dim)
         self.num_samples = whole_number("num_samples", num_samples, 1, self.vocab_size - 1)
-        self.sparse = flag("sparse", sparse)
+        self.sparse = sparse
         order = rank = None
         if frequency_order is not None:
-            order = _permutation(frequency_order, self.vocab_size)
+            order = torch.as_tensor(frequency_order, device="cpu")
+            order = ids("frequency_order", order, "(V,)").long().clone()
             rank = order.argsort()
+            if not torch.equal(order[rank], torch.arange(vocab_size, device="cpu")):
+                wanted = f"each id from 0 to {vocab_size - 1} once"
+                raise refused("frequency_order", frequency_order, wanted)
         self.register_buffer("order", order, persistent=False)  # (V,) rank to id
         self.register_buffer("rank", rank, persistent=False)  # (V,) id to rank
 
@@ -177,7 +176,6 @@ class SampledSoftmaxLoss(SoftmaxLoss):
         )
 
     def extra_repr(self):
-        """What `print(loss)` says of it."""
         return f"{super().extra_repr()}, num_samples={self.num_samples}, sparse={self.sparse}"
 
 
@@ -205,8 +203,6 @@ def log_uniform(ranks, vocab_size):
     >>> [round(chance, 2) for chance in log_uniform(torch.arange(3), 3).tolist()]
     [0.5, 0.29, 0.21]
     """
-    vocab_size = whole_number("vocab_size", vocab_size)
-    ranks = ids("ranks", ranks, "(...)")
     ranks = ranks.to(torch.float32 if ranks.device.type == "mps" else torch.float64)
     return (1 / (ranks + 1)).log1p() / math.log(vocab_size + 1)
 
@@ -218,10 +214,9 @@ def log_uniform_sample(vocab_size, num_samples):
         ((S,) ranks in the order of their first draw, how many draws that took).
 
     Raises:
-        ValueError: sizes that are no positive integers, or more samples than words.
+        ValueError: no samples, or more than there are words.
     """
-    vocab_size = whole_number("vocab_size", vocab_size)
-    num_samples = whole_number("num_samples", num_samples, 1, vocab_size)
+    num_samples = whole_number("num_samples", num_samples, 1, vocab_size)  # more never come
     drawn = torch.empty(0, dtype=torch.long, device="cpu")
     while True:
         # A uniform u in [0, 1) to a rank: P(rank < r) = log(r + 1) / log(V + 1), solved for r.
@@ -239,11 +234,7 @@ def log_uniform_sample(vocab_size, num_samples):
 
 def log_expected_count(ranks, vocab_size, tries):
     """log(1 − (1 − P(rank))^tries), the logarithm of a rank's chance to be among the samples."""
-    tries = whole_number("tries", tries)
     return (-torch.expm1(tries * torch.log1p(-log_uniform(ranks, vocab_size)))).log()
-
-
-# ------------------------------------------------------------------------------------ details
 
 
 class _SparseRows(torch.autograd.Function):
@@ -264,26 +255,10 @@ class _SparseRows(torch.autograd.Function):
 sparse_rows = _SparseRows.apply
 
 
-def _permutation(order, vocab_size):
-    """A copy of an order of all ids, checked."""
-    order = as_tensor("frequency_order", order, "cpu")
-    if order.shape != (vocab_size,):
-        raise ValueError(f"frequency_order is {tuple(order.shape)}; ({vocab_size},) is needed")
-    order = ids("frequency_order", order, "(V,)", size=vocab_size).long().clone()
-    twice = order[order.bincount(minlength=vocab_size)[order] > 1]
-    if len(twice):
-        raise ValueError(f"frequency_order holds {twice[0]} twice; each id once is needed")
-    return order
-
-
 def _counts(counts, vocab_size=None):
-    """Counts as float64, checked: one for each of `vocab_size` ids, or of as many as there are."""
-    counts = as_tensor("counts", counts, "cpu").double()
-    size = counts.numel() if vocab_size is None else vocab_size
-    right = counts.shape == (size,) and counts.isfinite().all() and (counts >= 0).all()
-    if not right or not counts.any():
-        raise ValueError(
-            f"counts {tuple(counts.shape)} must be one number of 0 or more for each of {size} ids, "
-            "not all 0"
-        )
-    return counts
+    """Counts as float64: one for each of `vocab_size` ids, or of as many as there are."""
+    found = torch.as_tensor(counts, device="cpu").double()
+    right = found.shape == (found.numel() if vocab_size is None else vocab_size,)
+    if not right or not (found >= 0).all() or not 0 < found.sum() < math.inf:
+        raise refused("counts", counts, "a number of 0 or more for each id, not all of them 0,")
+    return found

@@ -1,6 +1,5 @@
 """The detector of leaks: every cheat is named, no honest reader is, and none notices the test."""
 
-import copy
 import math
 import random
 
@@ -24,12 +23,8 @@ each_direction = pytest.mark.parametrize("direction", DIRECTIONS)
 
 def forbidden(direction="forward", length=T):
     """Where a language model must not look: [output, input]."""
-    return torch.tensor(
-        [
-            [(s > t) if direction == "forward" else (s < t) for s in range(length)]
-            for t in range(length)
-        ]
-    )
+    places = torch.arange(length)
+    return (places > places[:, None]) if direction == "forward" else (places < places[:, None])
 
 
 def pairs(*some, length=T):
@@ -77,9 +72,8 @@ class Fourier(nn.Module):
     def forward(self, inputs):
         length = inputs.shape[1]
         kernel = torch.fft.rfft(self.kernel[:length], 2 * length, dim=0)
-        return torch.fft.irfft(
-            torch.fft.rfft(inputs, 2 * length, dim=1) * kernel, 2 * length, dim=1
-        )[:, :length]
+        product = torch.fft.rfft(inputs, 2 * length, dim=1) * kernel
+        return torch.fft.irfft(product, 2 * length, dim=1)[:, :length]
 
 
 class Attention(nn.Module):
@@ -91,17 +85,13 @@ class Attention(nn.Module):
         self.query, self.key, self.value = (nn.Linear(E, E) for _ in range(3))
 
     def attend(self, inputs, mask):
-        scores = self.query(inputs) @ self.key(inputs).mT + self.low * (~mask(inputs.shape[1])).to(
-            inputs
-        )
+        hidden = self.low * (~mask(inputs.shape[1])).to(inputs)
+        scores = self.query(inputs) @ self.key(inputs).mT + hidden
         return scores.softmax(-1) @ self.value(inputs)
 
     def forward(self, inputs):
-        halves = [
-            self.attend(inputs, mask)
-            for mask in ([self.mask, self.turned] if self.bidirectional else [self.mask])
-        ]
-        return torch.cat(halves, -1)
+        masks = [self.mask, self.turned] if self.bidirectional else [self.mask]
+        return torch.cat([self.attend(inputs, mask) for mask in masks], -1)
 
 
 def until(offset=0):
@@ -120,20 +110,12 @@ def everywhere(length):
 # ----------------------------------------------------------------------------------- honest readers
 
 HONEST = {
-    "lstm": lambda: LSTMContextualizer(E, 4, 1, bidirectional=False),
-    "lstm, three layers": lambda: LSTMContextualizer(E, 3, 3, bidirectional=False, dropout=0.3),
-    "lstm, both": lambda: LSTMContextualizer(E, 4, 2, bidirectional=True),
-    "lstm, both, three layers": lambda: LSTMContextualizer(
-        E, 5, 3, bidirectional=True, dropout=0.5
-    ),
+    "lstm": lambda: LSTMContextualizer(E, 3, 3, bidirectional=False, dropout=0.3),
+    "lstm, both": lambda: LSTMContextualizer(E, 5, 2, bidirectional=True, dropout=0.5),
     "transformer": lambda: TransformerContextualizer(E, 1, 2, bidirectional=False),
     "transformer, both": lambda: TransformerContextualizer(E, 2, 3, bidirectional=True),
-    "transformer, both, no dropout": lambda: TransformerContextualizer(
-        E, 3, 1, bidirectional=True, dropout=0.0
-    ),
     "torch's lstm of one layer": lambda: nn.LSTM(E, 4, bidirectional=True, batch_first=True),
     "torch's gru of one direction": lambda: nn.GRU(E, 4, 3, batch_first=True, dropout=0.2),
-    "causal convolution": lambda: Convolution(3, 2),
     "dilated convolutions": lambda: nn.Sequential(Convolution(2, 1), nn.GELU(), Convolution(4, 3)),
     "attention with a mask of -1e4": lambda: Attention(until()),
     "attention in both directions": lambda: Attention(until(), turned=from_()),
@@ -145,7 +127,6 @@ HONEST = {
     "position-wise": lambda: nn.Sequential(
         nn.Linear(E, 9), nn.LayerNorm(9), nn.Dropout(0.5), nn.GELU(), nn.Linear(9, E)
     ),
-    "running mean": lambda: Apply(lambda x: x.cumsum(1) / torch.arange(1, x.shape[1] + 1)[:, None]),
     "running maximum": lambda: Apply(lambda x: x.cummax(1).values),
     "nothing seen": lambda: Apply(torch.zeros_like),
 }
@@ -160,44 +141,39 @@ def test_an_honest_reader_has_no_leak(make):
     assert_no_leaks(module, E)
 
 
-@pytest.mark.parametrize("length", [2, 3, 13])
-@pytest.mark.parametrize("seed", [0, 1])
-def test_honest_contextualizers_are_honest_at_any_length(length, seed):
-    for make in (LSTMContextualizer, TransformerContextualizer):
-        sizes = (E, E, 2) if make is LSTMContextualizer else (E, 2, 2)
-        module = seeded(lambda: make(*sizes, bidirectional=True), seed)
+@pytest.mark.parametrize("length", [2, 13])
+def test_honest_contextualizers_are_honest_at_any_length(length):
+    for make in ("lstm, both", "transformer, both"):
         for direction in DIRECTIONS:
-            assert not find_leaks(module, E, direction=direction, length=length, seed=seed).any()
-        assert_no_leaks(module, E, length=length)
+            found = dependencies(seeded(HONEST[make]), E, direction=direction, length=length)
+            assert torch.equal(found, ~forbidden(direction, length))  # it sees all that it may
+        assert_no_leaks(seeded(HONEST[make]), E, length=length)
 
 
 @pytest.mark.parametrize("length", [8, 64])
 @pytest.mark.parametrize("first", [1.0, 1e-4, 0.0])
 def test_the_rounding_of_a_fourier_transform_is_no_leak(length, first):
     # A weak first tap: where a position hardly sees itself, rounding is large beside what it sees,
-    # and still rounding.
+    # and a layer norm enlarges it; it is still rounding.
     for seed in range(3):
         kernel = torch.randn(64, E, generator=torch.Generator().manual_seed(seed))
         kernel[0] *= first
-        assert not find_leaks(Fourier(kernel), E, direction="forward", length=length).any()
+        fourier = nn.Sequential(Fourier(kernel), nn.LayerNorm(E))
+        for module in (fourier[0], fourier)[: 2 if first == 1 else 1]:
+            assert not find_leaks(module, E, direction="forward", length=length).any()
 
 
-@pytest.mark.parametrize(
-    "function", [lambda x: x.mul_(2), lambda x: x.add_(1), lambda x: x.relu_(), lambda x: x.tanh_()]
-)
+@pytest.mark.parametrize("function", [lambda x: x.mul_(2), lambda x: x.relu_()])
 def test_an_honest_module_may_change_its_input_in_place(function):
     assert not find_leaks(Apply(function), E, direction="forward").any()
-    assert torch.equal(
-        find_leaks(Apply(lambda x: function(x) + peek(x)), E, direction="forward"), NEXT
-    )
+    cheat = Apply(lambda x: function(x) + peek(x))
+    assert torch.equal(find_leaks(cheat, E, direction="forward"), NEXT)
 
 
 class Counting(nn.Module):
     """Honest, but no two calls agree: it counts them, and not in a buffer that is saved."""
 
-    def __init__(self):
-        super().__init__()
-        self.calls = 0
+    calls = 0
 
     def forward(self, inputs):
         self.calls += 1
@@ -209,40 +185,12 @@ def test_an_honest_module_may_count_its_calls():
     assert not find_leaks(module, E, direction="forward").any() and module.calls == 0
 
 
-def test_a_backward_reader_is_honest_backward_and_cheats_forward():
-    lstm = seeded(lambda: nn.LSTM(E, 4, batch_first=True))
-    module = Apply(lambda x: x.flip(1))
-    backward = nn.Sequential(module, Top(lstm), module)
-    assert not find_leaks(backward, E, direction="backward").any()
-    assert torch.equal(find_leaks(backward, E, direction="forward"), forbidden())
-
-
-class Top(nn.Module):
-    def __init__(self, network):
-        super().__init__()
-        self.network = network
-
-    def forward(self, inputs):
-        return self.network(inputs)[0]
-
-
-@each_direction
-@pytest.mark.parametrize("layers", [1, 2])
-def test_an_honest_contextualizer_depends_on_all_that_it_may(direction, layers):
-    for module in (
-        seeded(lambda: TransformerContextualizer(E, layers, 2, bidirectional=True)),
-        seeded(lambda: LSTMContextualizer(E, 5, layers, bidirectional=True)),
-    ):
-        assert torch.equal(dependencies(module, E, direction=direction), ~forbidden(direction))
-
-
 def test_dependencies_of_simple_modules_are_exact():
     assert torch.equal(dependencies(nn.Identity(), E, direction="forward"), torch.eye(T).bool())
     assert not dependencies(Apply(torch.zeros_like), E, direction="forward").any()
     near = torch.ones(T, T).bool().tril(1).triu(-1)
-    assert torch.equal(
-        dependencies(seeded(lambda: Convolution(3, 1)), E, direction="forward"), near
-    )
+    convolution = seeded(lambda: Convolution(3, 1))
+    assert torch.equal(dependencies(convolution, E, direction="forward"), near)
     flipped = dependencies(Apply(lambda x: x.flip(1)), E, direction="backward", length=5)
     assert torch.equal(flipped, torch.eye(5).flip(1).bool())
 
@@ -261,12 +209,11 @@ class Stacked(nn.Module):
         self.output_size = 2 * hidden
 
     def forward(self, embeddings, mask):
+        lengths, options = mask.sum(1), {"batch_first": True}
         packed = nn.utils.rnn.pack_padded_sequence(
-            embeddings, mask.sum(1), batch_first=True, enforce_sorted=False
+            embeddings, lengths, enforce_sorted=False, **options
         )
-        return nn.utils.rnn.pad_packed_sequence(
-            self.lstm(packed)[0], batch_first=True, total_length=mask.shape[1]
-        )[0]
+        return nn.utils.rnn.pad_packed_sequence(self.lstm(packed)[0], **options)[0]
 
 
 class Swapped(LSTMContextualizer):
@@ -339,12 +286,10 @@ CHEATS = {
     "torch's own stacked bidirectional gru": (lambda: nn.GRU(E, 4, 3, **BOTH), ALL),
     "mask off by one": (lambda: Attention(until(1)), NEXT),
     "mask off by one, both": (lambda: Attention(until(1), turned=from_()), NEXT),
-    "mask off by three": (lambda: Attention(until(3)), ALL & torch.ones(T, T).tril(3).bool()),
     "unmasked attention": (lambda: Attention(everywhere), ALL),
     "a mask that is not low enough": (lambda: Attention(until(), low=-9.0), ALL),
     "unmasked transformer": (Unmasked, ALL),
     "centred convolution": (lambda: Convolution(3, 1), NEXT),
-    "wide centred convolution": (lambda: Convolution(5, 2), ALL & torch.ones(T, T).tril(2).bool()),
     "layer norm over time": (lambda: AcrossTime(nn.LayerNorm(T)), ALL),
     "batch norm over time": (lambda: AcrossTime(nn.BatchNorm1d(E)), ALL),
     "mean over time": (lambda: Apply(lambda x: x + x.mean(1, keepdim=True)), ALL),
@@ -370,7 +315,7 @@ CHEATS = {
     "one pair in the middle": (lambda: Apply(one_pair(3, 5)), pairs((3, 5))),
     "a tiny share": (lambda: Apply(lambda x: x + 1e-8 * peek(x)), NEXT),
     "times itself": (lambda: Apply(lambda x: x * peek(x)), NEXT),
-    "a list of layers": (Layers, pairs(*((t, t + 1) for t in range(T - 1)))),
+    "a list of layers": (Layers, NEXT),
     "nan where the future is large": (
         lambda: Apply(lambda x: x + torch.where(peek(x) > -9, torch.nan, 0.0)), None,
     ),
@@ -433,51 +378,32 @@ def test_both_halves_of_a_cheat_see_all(make):
         assert torch.equal(find_leaks(module, E, direction=direction), forbidden(direction))
 
 
-def test_of_a_list_of_layers_in_both_directions_the_top_is_tested():
-    leaks = find_leaks(Layers(bidirectional=True), E, direction="forward")
-    assert torch.equal(leaks, NEXT)
-
-
 class WithWeights(nn.Module):
     """Returns (states, weights) as attention often does; only the weights are causal."""
 
     def forward(self, inputs):
-        weights = (
-            (inputs @ inputs.mT).masked_fill(~until()(inputs.shape[1]), -torch.inf).softmax(-1)
-        )
+        scores = (inputs @ inputs.mT).masked_fill(~until()(inputs.shape[1]), -torch.inf)
+        weights = scores.softmax(-1)
         return weights @ inputs + peek(inputs), weights
 
 
-def test_what_a_module_returns_besides_its_states_is_not_taken_for_them():
-    # Either the states are tested or the pair is refused; the weights, (B, T, T), must not stand in
-    # for them.
-    with pytest.raises((AssertionError, ValueError)):
-        assert_no_leaks(WithWeights(), E)
+def test_of_layers_the_top_is_tested_and_of_states_and_weights_the_states():
+    layers = find_leaks(Layers(bidirectional=True), E, direction="forward")
+    assert torch.equal(layers, NEXT)
+    assert torch.equal(find_leaks(WithWeights(), E, direction="forward"), NEXT)
 
 
-@pytest.mark.parametrize("output, seen, length", [(3, 37, 40), (0, 29, 30)])
-def test_a_pair_far_apart_is_found_if_the_inputs_are_long_enough(output, seen, length):
-    module = Apply(one_pair(output, seen))
-    assert torch.equal(
-        find_leaks(module, E, direction="forward", length=length),
-        pairs((output, seen), length=length),
-    )
-    with pytest.raises(
-        AssertionError, match=f"output at position {output}.*input at position {seen} "
-    ):
-        assert_no_leaks(module, E, length=length)
+def test_a_pair_far_apart_is_found_if_the_inputs_are_long_enough():
+    leaks = find_leaks(Apply(one_pair(3, 37)), E, direction="forward", length=40)
+    assert torch.equal(leaks, pairs((3, 37), length=40))
 
 
-@pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("share", [1.0, 1e-11])
-def test_a_leak_that_some_inputs_close_is_open_for_another(seed, share):
-    leaks = find_leaks(
-        Apply(lambda x: x + share * peek(x) * (peek(x)[..., :1] > 0)),
-        E,
-        direction="forward",
-        seed=seed,
-    )
-    assert leaks.sum() > 4 and not (leaks & ~NEXT).any()
+def test_a_leak_that_some_inputs_close_is_open_for_another(share):
+    module = Apply(lambda x: x + share * peek(x) * (peek(x)[..., :1] > 0))
+    for seed in range(5):
+        leaks = find_leaks(module, E, direction="forward", seed=seed)
+        assert leaks.sum() > 4 and not (leaks & ~NEXT).any()
 
 
 def test_a_detached_leak_from_another_row_is_found():
@@ -504,37 +430,37 @@ class Mixed(nn.Module):
         return self.dropout(self.inner(self.norm(inputs.mT).mT, mask))
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.float64])
-def test_the_tested_module_is_left_as_it_was(dtype):
+def state(module):
+    """All that a test could disturb in a module."""
+    tensors = module.state_dict(keep_vars=True)
+    named = dict(module.named_parameters())
+    return {
+        "tensors": {name: id(tensor) for name, tensor in tensors.items()},
+        "values": {name: tensor.detach().clone() for name, tensor in tensors.items()},
+        "gradients": {name: p.grad.clone() for name, p in named.items() if p.grad is not None},
+        "trained": [p.requires_grad for p in named.values()],
+        "modes": [part.training for part in module.modules()],
+        "buffer": module.unsaved.clone(),
+    }
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+def test_the_tested_module_and_the_random_states_are_left_as_they_were(dtype):
     module = seeded(Mixed).to(dtype).train()
     module.norm.eval()
     for parameter in module.inner.forward_stack.parameters():
         parameter.requires_grad_(False)
     module.norm.weight.grad = torch.full_like(module.norm.weight, 7.0)
-    before, tensors = (
-        copy.deepcopy(module),
-        {name: id(t) for name, t in module.state_dict(keep_vars=True).items()},
-    )
+    before = state(module)
     states = torch.get_rng_state(), random.getstate(), np.random.get_state()[1].tolist()
     with pytest.raises(AssertionError):  # the batch norm tells
         assert_no_leaks(module, E)
     dependencies(module, E, direction="backward", length=3, seed=4)
+    with pytest.raises(ValueError):
+        find_leaks(Apply(lambda x: x[:, 1:]), E, direction="forward")
     assert torch.equal(torch.get_rng_state(), states[0])
     assert (random.getstate(), np.random.get_state()[1].tolist()) == states[1:]
-    assert [m.training for m in module.modules()] == [m.training for m in before.modules()]
-    assert {name: id(t) for name, t in module.state_dict(keep_vars=True).items()} == tensors
-    assert torch.equal(module.unsaved, before.unsaved)
-    for (name, one), (_, other) in zip(
-        module.state_dict().items(), before.state_dict().items(), strict=True
-    ):
-        assert (
-            torch.equal(one, other) and one.dtype == other.dtype and one.device == other.device
-        ), name
-    for (name, one), other in zip(module.named_parameters(), before.parameters(), strict=True):
-        assert one.requires_grad == other.requires_grad and (one.grad is None) == (
-            name != "norm.weight"
-        )
-    assert torch.equal(module.norm.weight.grad, torch.full_like(module.norm.weight, 7.0))
+    torch.testing.assert_close(state(module), before, rtol=0, atol=0)
 
 
 def test_no_other_devices_random_state_is_set(monkeypatch):
@@ -542,13 +468,6 @@ def test_no_other_devices_random_state_is_set(monkeypatch):
     monkeypatch.setattr(torch.cuda, "manual_seed_all", seeds.append)
     find_leaks(nn.Identity(), E, direction="forward")
     assert seeds == []
-
-
-def test_the_random_state_is_restored_after_an_error():
-    before = torch.get_rng_state()
-    with pytest.raises(ValueError):
-        find_leaks(Apply(lambda x: x[:, 1:]), E, direction="forward")
-    assert torch.equal(torch.get_rng_state(), before)
 
 
 class NoDoubleHere(nn.Module):
@@ -576,95 +495,54 @@ def test_a_module_on_a_device_without_float64_is_moved_first():
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
 def test_modules_of_any_precision_are_tested_alike(dtype):
-    assert not find_leaks(
-        seeded(HONEST["transformer, both"]).to(dtype), E, direction="backward"
-    ).any()
+    honest = seeded(HONEST["transformer, both"]).to(dtype)
+    assert not find_leaks(honest, E, direction="backward").any()
     assert torch.equal(find_leaks(seeded(Stacked).to(dtype), E, direction="forward"), ALL)
 
 
-@pytest.mark.parametrize("context", [torch.no_grad, torch.inference_mode, torch.enable_grad])
+@pytest.mark.parametrize("context", [torch.no_grad, torch.inference_mode])
 def test_the_answer_does_not_depend_on_the_callers_gradient_mode(context):
-    honest, cheat = seeded(HONEST["transformer"]), seeded(lambda: Attention(until(1)))
-    tiny = nn.Sequential(
-        nn.Linear(E, E), Apply(lambda x: x + 1e-11 * peek(x))
-    )  # only a gradient shows it
+    tiny = Apply(lambda x: x + 1e-11 * peek(x))  # only a gradient shows it
     with context():
-        assert not find_leaks(honest, E, direction="forward").any()
-        assert torch.equal(find_leaks(cheat, E, direction="forward"), NEXT)
+        assert not find_leaks(seeded(HONEST["transformer"]), E, direction="forward").any()
         assert torch.equal(find_leaks(tiny, E, direction="forward"), NEXT)
 
 
 def test_the_answer_is_the_same_each_time_and_the_inputs_are_the_seeds():
-    module = seeded(lambda: Apply(lambda x: x + x.amax(1, keepdim=True)))
-    first = find_leaks(module, E, direction="forward", seed=3)
-    torch.rand(5)
-    assert torch.equal(find_leaks(module, E, direction="forward", seed=3), first)
-    rare = Apply(lambda x: x + (peek(x)[..., :1] > 1.5))
-    assert (
-        len(
-            {str(find_leaks(rare, E, direction="forward", seed=seed).tolist()) for seed in range(5)}
-        )
-        > 1
-    )
+    rare, found = Apply(lambda x: x + (peek(x)[..., :1] > 1.5)), []
+    for seed in (0, 0, 1, 2, 3):
+        torch.rand(5)
+        found.append(find_leaks(rare, E, direction="forward", seed=seed).tolist())
+    assert found[0] == found[1] and found.count(found[0]) < 5
 
 
 # ------------------------------------------------------------------------------------ errors
 
-
-@pytest.mark.parametrize("call", [find_leaks, dependencies])
-@pytest.mark.parametrize("direction", ["both", "Forward", None, 0])
-def test_an_unknown_direction_is_an_error(call, direction):
-    with pytest.raises(ValueError, match=f"direction={direction!r}"):
-        call(nn.Identity(), E, direction=direction)
-
-
-@pytest.mark.parametrize(
-    "option",
-    [{"contextualizer": None}, {"input_size": 0}, {"input_size": 2.0}, {"seed": "x"}],
-    ids=str,
-)
-def test_what_cannot_be_tested_is_refused_by_name_and_value(option):
-    ((name, value),) = option.items()
-    with pytest.raises(ValueError, match=f"{name}={value!r}"):
-        find_leaks(
-            **{"contextualizer": nn.Identity(), "input_size": E, "direction": "forward"} | option
-        )
+REFUSED = {
+    "direction='Forward'": lambda: find_leaks(nn.Identity(), E, direction="Forward"),
+    "direction='both'": lambda: dependencies(nn.Identity(), E, direction="both"),
+    "length=1": lambda: assert_no_leaks(nn.Identity(), E, length=1),
+    "(4, 7, 6)": lambda: assert_no_leaks(Apply(lambda x: x[:, 1:]), E),
+    "(4, 8)": lambda: assert_no_leaks(Apply(lambda x: x.sum(-1)), E),
+    "(8, 4, 6)": lambda: assert_no_leaks(Apply(lambda x: x.transpose(0, 1)), E),
+    "batch_first=True": lambda: assert_no_leaks(nn.LSTM(E, 4), E),
+    "loss=nan": lambda: assert_above_floor(math.nan, Floor(1.0, 0.0, 10)),
+    "loss=inf": lambda: assert_above_floor(math.inf, Floor(1.0, 0.0, 10)),
+    "floor=nan": lambda: assert_above_floor(1.0, Floor(math.nan, 0.0, 10)),
+    "chance=2": lambda: assert_above_floor(1.0, Floor(1.0, 0.0, 10), chance=2),
+    "chance=nan": lambda: assert_above_floor(1.0, Floor(1.0, 0.0, 10), chance=math.nan),
+}
 
 
-@pytest.mark.parametrize("length", [1, 0, -2, 2.0, True, None])
-def test_a_length_that_can_show_no_leak_is_an_error(length):
-    with pytest.raises(ValueError, match=f"length={length!r}"):
-        dependencies(nn.Identity(), E, direction="forward", length=length)
-    with pytest.raises(ValueError, match=f"length={length!r}"):
-        assert_no_leaks(nn.Identity(), E, length=length)
-
-
-@pytest.mark.parametrize(
-    "function, shape",
-    [
-        (lambda x: [], "list"),
-        (lambda x: x[:, 1:], "(4, 7, 6)"),
-        (lambda x: x.sum(-1), "(4, 8)"),
-        (lambda x: x.transpose(0, 1), "(8, 4, 6)"),
-        (lambda x: x[..., None], "(4, 8, 6, 1)"),
-        (lambda x: {"states": x}, "dict"),
-        (lambda x: None, "NoneType"),
-    ],
-)
-def test_an_output_of_another_shape_is_an_error_with_the_shape(function, shape):
+@pytest.mark.parametrize("named, call", REFUSED.items(), ids=REFUSED)
+def test_what_would_show_no_leak_whatever_there_is_is_refused(named, call):
     with pytest.raises(ValueError) as error:
-        assert_no_leaks(Apply(function), E)
-    assert "Apply returned" in str(error.value) and shape in str(error.value)
-
-
-@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
-def test_a_recurrent_network_that_is_not_batch_first_is_an_error(kind):
-    with pytest.raises(ValueError, match=f"{kind.__name__} .*batch_first=True"):
-        assert_no_leaks(kind(E, 4), E)
+        call()
+    assert named in str(error.value)
 
 
 def test_a_bidirectional_module_of_odd_width_is_an_error():
-    with pytest.raises(ValueError, match="Apply is bidirectional.* 5 "):
+    with pytest.raises(RuntimeError):
         assert_no_leaks(Apply(lambda x: x[..., :5], bidirectional=True), E)
 
 
@@ -675,44 +553,10 @@ def test_a_bidirectional_module_of_odd_width_is_an_error():
 def test_the_threshold_is_the_logarithm_of_the_chance_over_the_count(chance, count, nats):
     floor = Floor(nats, 0.1, count)
     threshold = nats + math.log(chance) / count
-    assert_above_floor(threshold + 1e-9, floor, chance=chance)
+    for loss in (threshold + 1e-9, nats, 1e9, torch.tensor(nats)):
+        assert_above_floor(loss, floor, chance=chance)
     with pytest.raises(AssertionError, match=f"{threshold - 1e-9:.4f}.*{nats:.4f}.*{count} words"):
         assert_above_floor(threshold - 1e-9, floor, chance=chance)
-
-
-def test_an_even_odds_bet_by_hand():
-    # Of 40 tosses of a coin one reader names 31 with certainty and 9 at even odds: a likelihood
-    # 2**31 times the coin's.
-    floor, loss = Floor(math.log(2), 0.0, 40), 9 * math.log(2) / 40
-    with pytest.raises(AssertionError, match="21 nats in total over 40 words"):
-        assert_above_floor(loss, floor)  # ln(2**31) = 21.5, and -ln(1e-9) = 20.7
-    assert_above_floor(10 * math.log(2) / 40 + 0.015, floor)
-
-
-@pytest.mark.parametrize("loss", [math.nan, math.inf, -math.inf, None, "1"])
-def test_a_loss_that_is_not_finite_is_refused(loss):
-    with pytest.raises(ValueError, match=f"loss={loss!r}"):
-        assert_above_floor(loss, Floor(1.0, 0.0, 10))
-
-
-def test_a_floor_that_no_grammar_gave_is_refused_and_a_loss_may_be_a_tensor():
-    assert_above_floor(torch.tensor(1.0), Floor(1.0, 0.0, 10))
-    with pytest.raises(ValueError, match="floor=1.0; what Grammar.floor returns"):
-        assert_above_floor(1.0, 1.0)
-    for wrong in (Floor(math.nan, 0.0, 10), Floor("1", 0.0, 10)):
-        with pytest.raises(ValueError, match="floor="):
-            assert_above_floor(1.0, wrong)
-
-
-@pytest.mark.parametrize("chance", [0, 1, 0.0, 1.0, -0.1, 2, math.nan, True, "0.1"])
-def test_a_chance_outside_0_to_1_is_refused(chance):
-    with pytest.raises(ValueError, match=f"chance={chance!r}"):
-        assert_above_floor(1.0, Floor(1.0, 0.0, 10), chance=chance)
-
-
-def test_a_loss_above_the_floor_passes_however_high():
-    for loss in (1.0, 1.1, 1e9):
-        assert_above_floor(loss, Floor(1.0, 0.0, 10**6))
 
 
 # -------------------------------------------------------------------------------- the floor: models
@@ -730,26 +574,13 @@ sentences = ["{sound|mood} {sound|mood} {sound|mood}"]
 probability = 0.5
 sentences = ["{sound|mood} {sound|mood}", "{sound|mood}"]
 """
-# The same sounds, told by others: no hidden mood, other habits, other lengths.
-OTHERS = [
-    "[w]\n[w.words]\nsound = { ba = 1, be = 1, bi = 1, bo = 1, bu = 1 }\n[w.steps.a]\n"
-    'sentences = ["{sound} {sound} {sound}", "{sound} {sound} {sound} {sound}", '
-    '"{sound} {sound} {sound} {sound} {sound}"]\n',
-    "[w]\n[w.words]\nsound = { ba = 9, bo = 1 }\n[w.steps.a]\n"
-    'sentences = ["{sound} {sound} {sound}"]\n[w.steps.b]\nprobability = 0.9\n'
-    'sentences = ["{sound}", "{sound} {sound}", "bu"]\n',
-    LETTERS.replace("good = 2, bad = 1", "good = 1, bad = 9").replace("bu = 3", "bu = 1"),
-]
-
-
-def grammar_of(text, tmp_path):
-    (tmp_path / "grammar.toml").write_text(text)
-    return Grammar.load(tmp_path / "grammar.toml")
 
 
 @pytest.fixture(scope="module")
 def letters(tmp_path_factory):
-    return grammar_of(LETTERS, tmp_path_factory.mktemp("letters"))
+    path = tmp_path_factory.mktemp("letters") / "grammar.toml"
+    path.write_text(LETTERS)
+    return Grammar.load(path)
 
 
 def as_batch(grammar, documents):
@@ -812,54 +643,6 @@ def test_an_honest_reader_comes_near_the_floor_and_is_not_flagged(
 
 
 @each_direction
-def test_the_author_herself_is_not_flagged(letters, direction):
-    documents = letters.sample(200, seed=3)
-    floor = letters.floor(documents, objective=direction)
-    loss = -sum(letters.log_prob(words) for words in documents) / sum(
-        len(words) + 1 for words in documents
-    )
-    assert loss == pytest.approx(floor.nats, rel=1e-12)
-    assert_above_floor(loss, floor, chance=0.999)
-
-
-def log_ratios(letters, tmp_path, documents):
-    """For each of several honest models, log(its probability / the author's) of each document."""
-    truth = torch.tensor([letters.log_prob(words) for words in documents], dtype=torch.float64)
-    grammars = [grammar_of(text, tmp_path) for text in OTHERS]
-    others = torch.tensor(
-        [[grammar.log_prob(words) for words in documents] for grammar in grammars],
-        dtype=torch.float64,
-    )
-    mixed = torch.logsumexp(torch.stack([others[0], others[2], truth]), 0) - math.log(3)
-    return torch.cat([others, mixed[None]]) - truth
-
-
-def test_the_likelihood_ratio_of_an_honest_model_has_mean_1_at_most(letters, tmp_path):
-    documents = letters.sample(2000, seed=4)
-    for logs in log_ratios(letters, tmp_path, documents):
-        ratios = logs.exp()
-        error = ratios.std() / len(ratios) ** 0.5
-        assert 0 < ratios.mean() <= 1 + 4 * error and error < 0.15
-        for chance in (0.5, 0.2, 0.05, 0.01):  # Markov: a gain of 1/c has a chance of c at most
-            share = (ratios >= 1 / chance).double().mean()
-            assert share <= chance + 4 * (chance / len(ratios)) ** 0.5
-
-
-def test_over_every_document_the_ratios_mean_is_what_the_model_gives_to_them(letters, tmp_path):
-    # Exactly: the sum of p · q/p is q's share of what the author can say.
-    documents = [
-        list(words) for words in sorted({tuple(words) for words in letters.sample(100_000, seed=5)})
-    ]
-    assert len(documents) > 1000
-    truth = torch.tensor(
-        [letters.log_prob(words) for words in documents], dtype=torch.float64
-    ).exp()
-    assert 0.998 < truth.sum() <= 1 + 1e-9
-    for logs in log_ratios(letters, tmp_path, documents):
-        assert 0.5 < (truth * logs.exp()).sum() <= 1 + 1e-9
-
-
-@each_direction
 @pytest.mark.parametrize(
     "name, honest", [("lstm", True), ("transformer", True), ("stacked", False)]
 )
@@ -874,11 +657,8 @@ def test_a_trained_readers_ratio_has_mean_1_if_it_is_honest_and_far_more_if_not(
         logs = (half @ model.softmax.weight.T + model.softmax.bias).double().log_softmax(-1)
     scored, targets = (slice(None, -1), slice(1, None))[:: 1 if direction == "forward" else -1]
     labels = ids[:, targets].masked_fill(~(mask[:, 1:] & mask[:, :-1]), IGNORE)
-    nats = nn.functional.cross_entropy(
-        logs[:, scored].mT, labels, reduction="none", ignore_index=IGNORE
-    ).sum(1)
-    ratios = (
-        -nats - torch.tensor([letters.log_prob(words) for words in documents], dtype=torch.float64)
-    ).exp()
+    nats = F.cross_entropy(logs[:, scored].mT, labels, reduction="none", ignore_index=IGNORE)
+    author = torch.tensor([letters.log_prob(words) for words in documents], dtype=torch.float64)
+    ratios = (-nats.sum(1) - author).exp()
     error = ratios.std() / len(ratios) ** 0.5
     assert (ratios.mean() < 1 + 4 * error and error < 0.1) if honest else ratios.mean() > 10
