@@ -100,8 +100,7 @@ class MaskedLanguageModel(nn.Module):
             IndexError: a blank beyond the row.
         """
         if labels is not None and (mask_positions is not None or target_ids is not None):
-            both = "labels and mask_positions ask the same question in two ways"
-            raise ValueError(f"{both}; give one of them")
+            raise ValueError("labels and mask_positions ask in two ways; give one of them")
         if target_ids is not None and mask_positions is None:
             raise ValueError("target_ids without mask_positions; say where the targets stood")
         if weights is not None and labels is None:
@@ -109,35 +108,39 @@ class MaskedLanguageModel(nn.Module):
         real = torch.ones_like(input_ids, dtype=torch.bool)  # (B, T)
         if attention_mask is not None:
             real = real_mask("attention_mask", attention_mask, "input_ids", input_ids)
-        inputs = input_ids, attention_mask, token_type_ids
+        inputs = [input_ids]
+        if token_type_ids is not None:
+            inputs += [attention_mask, token_type_ids]
+        elif attention_mask is not None and not hasattr(self.embedder, "num_embeddings"):
+            inputs += [attention_mask]
+        if labels is not None:
+            return self._at_labels(inputs, real, labels, weights)
         if mask_positions is not None:
             return self._at_blanks(inputs, real, mask_positions, target_ids)
-        if labels is None:
-            return {"logits": self._logits(inputs, real)}
-        asked = same_shape("labels", labels, "input_ids", input_ids) != IGNORE  # (B, T)
+        return {"logits": self._logits(inputs, real)}
+
+    def _logits(self, inputs, real, positions=None):
+        """(B, T, V), or (N, V) or (B, M, V) at positions in the forms that the head takes."""
+        options = {}
+        selects = getattr(self.embedder, "selects", False) and self.contextualizer is None
+        if selects and positions is not None:
+            # The encoder leaves out most of its last block, and the head finds its rows gathered.
+            index = flat_index(positions, *real.shape)
+            options, positions = {"select": partial(gather, index=index)}, None
+        contextual = self.embedder(*inputs, **options)  # (B, T, E)
+        if self.contextualizer is not None:
+            contextual = self.contextualizer(contextual, real)  # (B, T, H)
+        return self.head(self.dropout(contextual), positions)
+
+    def _at_labels(self, inputs, real, labels, weights):
+        """The output dictionary for `labels`."""
+        asked = same_shape("labels", labels, "input_ids", real) != IGNORE  # (B, T)
         logits, targets = self._logits(inputs, real, asked), labels[asked]  # (N, V), (N,)
         if weights is None:
             return {"loss": masked_cross_entropy(logits, targets), "logits": logits}
         same_shape("weights", weights, "the first column of labels", labels[:, 0])
         each = weights[asked.nonzero()[:, 0]]  # (N,), those of the labels' rows
         return {"loss": weighted_cross_entropy(logits, targets, each), "logits": logits}
-
-    def _logits(self, inputs, real, positions=None):
-        """(B, T, V), or (N, V) or (B, M, V) at positions in the forms that the head takes."""
-        if hasattr(self.embedder, "num_embeddings") and inputs[2] is None:
-            inputs = inputs[:1]  # an `nn.Embedding` has no use for a mask
-        while inputs[-1] is None:
-            inputs = inputs[:-1]
-        selects = getattr(self.embedder, "selects", False) and self.contextualizer is None
-        if selects and positions is not None:
-            # An encoder can leave out most of its last block; the head finds its rows gathered.
-            index = flat_index(positions, *real.shape)
-            contextual = self.embedder(*inputs, select=partial(gather, index=index))
-            return self.head(self.dropout(contextual))
-        contextual = self.embedder(*inputs)  # (B, T, E)
-        if self.contextualizer is not None:
-            contextual = self.contextualizer(contextual, real)  # (B, T, H)
-        return self.head(self.dropout(contextual), positions)
 
     def _at_blanks(self, inputs, real, positions, targets):
         """The output dictionary for `mask_positions`."""
