@@ -105,10 +105,10 @@ def encoded(model, tokenizer, text):
 
 def longest_row(model):
     """The most tokens that a model reads, if it tells."""
-    ours = getattr(getattr(model, "embedder", None), "config", None)
-    theirs = getattr(model, "config", None)
-    limit = getattr(ours, "max_length", None)
-    return limit or getattr(theirs, "max_position_embeddings", None)
+    if hasattr(model, "config"):  # one of transformers
+        return getattr(model.config, "max_position_embeddings", None)
+    config = getattr(getattr(model, "embedder", None), "config", None)
+    return getattr(config, "max_length", None)
 
 
 def padded(rows, tokenizer):
@@ -195,8 +195,8 @@ def by_frequency(answers, counts, *, edges=(1, 10, 100, 1000, 10_000)):
         A list of `Band`, of those that hold a hidden token.
 
     Raises:
-        ValueError: a hidden token outside of `counts`, counts below 0 or not whole, edges that do
-            not rise from above 0.
+        ValueError: counts below 0 or not whole, edges that do not rise from above 0.
+        IndexError: a hidden token outside of `counts`.
     """
     edges = list(edges)
     if not edges or edges[0] <= 0 or edges != sorted(set(edges)):
@@ -204,15 +204,14 @@ def by_frequency(answers, counts, *, edges=(1, 10, 100, 1000, 10_000)):
     counts = integers("counts", torch.as_tensor(counts).cpu(), "(V,)")
     if (counts < 0).any():
         raise ValueError(f"counts holds {counts.min().item()}; a number of at least 0 is needed")
-    ids("answers.targets", answers.targets, "(N,)", size=len(counts))
     often = counts[answers.targets]  # (N,)
     bands = []
     for least, most in zip([0, *edges], [*edges, math.inf]):
         part = (often >= least) & (often < most)
         if part.any():
             right, nats = (answers.ranks[part] == 0).double(), answers.nats[part]
-            band = Band(least, most, right.mean().item(), nats.mean().item(), int(part.sum()))
-            bands.append(band)
+            accuracy, loss, count = right.mean().item(), nats.mean().item(), int(part.sum())
+            bands.append(Band(least, most, accuracy, loss, count))
     return bands
 
 
@@ -255,9 +254,7 @@ def calibration(probabilities, targets, *, bins=15):
     wrong = ~((least >= 0) & ((sums - 1).abs() < rounding))  # NaN is wrong, too
     if wrong.any():
         row = f"a row of least {least[wrong][0]:.4g} and sum {sums[wrong][0]:.4g}"
-        raise ValueError(
-            f"probabilities holds {row}; numbers from 0 that sum to 1, as of softmax, are needed"
-        )
+        raise ValueError(f"probabilities holds {row}; numbers from 0 that sum to 1 are needed")
     best, first = probabilities.max(-1)  # (N,)
     best, right = best.double(), (first == targets).double()
     # Bins are open below and closed above. Rounded as the confidences are, 0.2 is not above 1/5.
@@ -379,11 +376,11 @@ def pseudo_log_likelihood(model, tokenizer, texts, *, whole_word=False, batch_si
     whole_number("batch_size", batch_size)
     texts = list(iterable("texts", texts, "texts"))
     rows = [encoded(model, tokenizer, text) for text in texts]
-    questions = []  # (text, first and last of what is hidden); the first token is scored
-    for which, (text, row) in enumerate(zip(texts, rows)):
+    questions = []  # the text's number; from where to where it is hidden; the first is scored
+    for which, row in enumerate(rows):
         places = _scored(tokenizer, row)
         if not places:
-            raise ValueError(f"text {which}, {text!r}, has no token to hide; leave it out")
+            raise ValueError(f"text {which}, {texts[which]!r}, has no token to hide; leave it out")
         pieces = [token.startswith("##") for token in tokens_of(tokenizer, row)]
         for place in places:
             end = place + 1
@@ -393,18 +390,17 @@ def pseudo_log_likelihood(model, tokenizer, texts, *, whole_word=False, batch_si
     questions.sort(key=lambda question: len(rows[question[0]]))  # so that little is padded
     totals = [0.0] * len(texts)
     for start in range(0, len(questions), batch_size):
-        some = questions[start : start + batch_size]
-        hidden = []
-        for which, place, end in some:
-            blanks = [tokenizer.mask_token_id] * (end - place)
-            hidden.append([*rows[which][:place], *blanks, *rows[which][end:]])
+        which, places, ends = zip(*questions[start : start + batch_size])
+        hidden = [list(rows[text]) for text in which]
+        for row, place, end in zip(hidden, places, ends):
+            row[place:end] = [tokenizer.mask_token_id] * (end - place)
         fields = padded(hidden, tokenizer)
-        asked = torch.zeros_like(fields["input_ids"], dtype=torch.bool)
-        asked[range(len(some)), [place for _, place, _ in some]] = True
-        targets = torch.tensor([rows[which][place] for which, place, _ in some])
+        asked = torch.zeros_like(fields["input_ids"], dtype=torch.bool)  # (B, T)
+        asked[range(len(places)), places] = True
+        targets = torch.tensor([rows[text][place] for text, place in zip(which, places)])
         nats = judged(read(model, fields, asked), targets)[1]
-        for (which, _, _), nat in zip(some, nats.tolist()):
-            totals[which] -= nat
+        for text, nat in zip(which, nats.tolist()):
+            totals[text] -= nat
     return totals
 
 
@@ -414,13 +410,12 @@ def pseudo_perplexity(model, tokenizer, texts, *, whole_word=False, batch_size=6
     So a long text counts for more than a short one. Arguments as of `pseudo_log_likelihood`.
 
     Raises:
-        ValueError: as `pseudo_log_likelihood`; no texts.
+        ValueError: as `pseudo_log_likelihood`.
+        ZeroDivisionError: no texts.
     """
     texts = list(iterable("texts", texts, "texts"))
     how = {"whole_word": whole_word, "batch_size": batch_size}
     total = sum(pseudo_log_likelihood(model, tokenizer, texts, **how))
-    if not texts:
-        raise ValueError("no texts; a perplexity needs one at least")
     count = sum(len(_scored(tokenizer, tokenizer.encode(text))) for text in texts)
     return torch.tensor(-total / count, dtype=torch.float64).exp().item()  # inf where it overflows
 
