@@ -1,4 +1,7 @@
-"""The BERT encoder: transformers' numbers at every layer, and padding that cannot be felt."""
+"""Both encoders: transformers' numbers at every layer, and padding that cannot be felt.
+
+What only the encoder of today has is tested in `test_modern.py`.
+"""
 
 import math
 from dataclasses import replace
@@ -10,27 +13,41 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 from torch.testing import assert_close
-from toys import REAL, SELECTIONS, drawn, ids_of, rows_computed
+from toys import REAL, drawn, ids_of, rows_computed
 from transformers import BertConfig, BertForMaskedLM
 
 from mlm_lib.encoder import BertEncoder, Dropout, EncoderConfig, attention_weights, drop
+from mlm_lib.modern import ModernConfig, ModernEncoder
 from mlm_lib.pretrained import from_hf
 
 V, H, A, T = 40, 16, 4, 9
 SIZES = {"vocab_size": V, "hidden_size": H, "num_layers": 3, "num_heads": A}
 SIZES |= {"intermediate_size": 24, "max_length": T}
+SHARES = ("embedding_dropout", "attention_dropout", "mlp_dropout")  # of today's encoder
 EMPTY = torch.cat([REAL[:3], torch.zeros(1, T).bool(), REAL[3:]])  # and a row of padding alone
 exact = {"rtol": 1e-12, "atol": 1e-12}
 either_attention = pytest.mark.parametrize("weights", [False, True], ids=["fused", "with weights"])
+each_encoder = pytest.mark.parametrize("kind", ["bert", "unpadded", "padded"])
 
 
-def ours(dtype=torch.float64, **options):
-    return drawn(BertEncoder(EncoderConfig(**SIZES | options)), 0, 0.4).to(dtype).eval()
+def ours(kind="bert", dtype=torch.float64, **options):
+    """A small `BertEncoder`, or a `ModernEncoder` that computes padding or does not."""
+    if kind == "bert":
+        encoder = BertEncoder(EncoderConfig(**SIZES | options))
+    else:
+        config = ModernConfig(**SIZES | {"window": 4} | options)
+        encoder = ModernEncoder(config, unpadded=kind == "unpadded")
+    return drawn(encoder, 0, 0.4).to(dtype).eval()
+
+
+def dropping(kind, share):
+    """The options that drop this share of everything."""
+    return dict.fromkeys(("dropout",) if kind == "bert" else SHARES, share)
 
 
 @cache
 def pair(act="gelu", layers=3, heads=A):
-    """transformers' model and ours, of the same weights."""
+    """transformers' BERT and ours, of the same weights."""
     sizes = {"vocab_size": V, "hidden_size": H, "intermediate_size": 24, "type_vocab_size": 3}
     sizes |= {"num_hidden_layers": layers, "num_attention_heads": heads}
     options = {"hidden_act": act, "layer_norm_eps": 1e-3, "attn_implementation": "eager"}
@@ -39,8 +56,8 @@ def pair(act="gelu", layers=3, heads=A):
     return theirs.bert, from_hf(theirs).embedder
 
 
-def everything(model, ids, mask=None, types=None):
-    return model(ids, mask, types, output_hidden_states=True, output_attentions=True)
+def everything(model, *inputs):
+    return model(*inputs, output_hidden_states=True, output_attentions=True)
 
 
 # ------------------------------------------------------------------------------------ dropout
@@ -154,59 +171,6 @@ def test_attention_by_hand():
     assert_close(attention_weights(query, key), torch.tensor([[[[1 / 8, 3 / 8, 1 / 2]]]]))
 
 
-def test_what_is_not_asked_for_is_not_returned():
-    model, ids = ours(), ids_of(V)
-    assert model(ids).shape == (5, T, H)
-    states, maps = model(ids, output_hidden_states=True), model(ids, output_attentions=True)
-    assert states.attentions is None and maps.hidden_states is None
-    assert len(states.hidden_states) == 4 and states.hidden_states[-1] is states.last
-    assert [weights.shape for weights in maps.attentions] == [(5, A, T, T)] * 3
-
-
-@pytest.mark.parametrize("shape", [(0, 4), (3, 0), (1, 1), (2, T)], ids=str)
-def test_batches_may_be_empty_short_or_as_long_as_the_positions_reach(shape):
-    model, ids = ours(), torch.zeros(shape, dtype=torch.int32)
-    for gradients in (True, False):
-        with torch.set_grad_enabled(gradients):
-            output = model(ids, torch.ones_like(ids), output_attentions=True)
-            assert output.last.shape == model(ids, torch.ones_like(ids)).shape == (*shape, H)
-
-
-# ------------------------------------------------------------------------------------ padding
-
-
-@pytest.mark.parametrize("mode", ["train", "no gradients"])
-@pytest.mark.parametrize("dtype, length", [(torch.float32, 150), (torch.bfloat16, T)], ids=str)
-@either_attention
-def test_what_stands_at_padding_does_not_change_a_single_bit_elsewhere(
-    weights, dtype, length, mode
-):
-    real = REAL.repeat(1, -(-length // T))[:, :length]
-    model = ours(dtype, max_length=200, dropout=0.2).train(mode == "train")
-    options = {"output_hidden_states": True, "output_attentions": weights}
-    outputs = []
-    for seed in (1, 2):
-        torch.manual_seed(0)
-        inputs = ids_of(V, real, seed), real, ids_of(2, real, seed)
-        with torch.set_grad_enabled(mode == "train"):
-            outputs.append(model(*inputs, **options).hidden_states)
-    for one, other in zip(*outputs):
-        assert torch.equal(one[real], other[real])
-        assert not torch.equal(one[~real], other[~real])
-
-
-@either_attention
-def test_no_gradient_leaks_from_real_positions_into_padding(weights):
-    model, kept = ours(dropout=0.2).train(), []
-    model.embeddings.register_forward_hook(
-        lambda module, inputs, output: output.retain_grad() or kept.append(output)
-    )
-    options = {"output_hidden_states": True, "output_attentions": weights}
-    output = model(ids_of(V, EMPTY), EMPTY, **options).last
-    output[EMPTY].square().sum().backward()
-    assert not kept[0].grad[~EMPTY].any() and kept[0].grad[EMPTY].any(-1).all()
-
-
 def test_a_row_padded_on_the_right_is_the_row_without_padding():
     model, ids, types = ours(), ids_of(V), ids_of(2)
     padded = everything(model, ids, REAL, types)
@@ -217,81 +181,6 @@ def test_a_row_padded_on_the_right_is_the_row_without_padding():
         assert_close(one[1:2, :, :5, :5], other, **exact)
 
 
-def test_rows_do_not_see_one_another():
-    model, ids = ours(), ids_of(V, EMPTY)
-    together = model(ids, EMPTY)
-    for row in range(len(ids)):
-        assert_close(model(ids[row : row + 1], EMPTY[row : row + 1])[0], together[row], **exact)
-
-
-@pytest.mark.parametrize("dropout", [0.0, 0.5])
-@either_attention
-def test_a_row_of_padding_alone_gives_no_nan_forward_or_backward(weights, dropout):
-    model = ours(torch.float32, dropout=dropout).train()
-    for real in (EMPTY, torch.zeros(2, T, dtype=torch.bool)):
-        options = {"output_hidden_states": True, "output_attentions": weights}
-        with torch.autograd.set_detect_anomaly(True):
-            output = model(ids_of(V, real), real, **options)
-            assert all(states.isfinite().all() for states in output.hidden_states)
-            gradients = torch.autograd.grad(output.last.square().sum(), list(model.parameters()))
-        assert all(gradient.isfinite().all() for gradient in gradients)
-
-
-@pytest.mark.parametrize("dtype", [torch.int64, torch.uint8, torch.float16, torch.float64], ids=str)
-def test_a_mask_may_be_bool_or_hold_0_and_1_of_any_dtype_and_none_means_all_real(dtype):
-    model, ids = ours(), ids_of(V)
-    assert torch.equal(model(ids, REAL.to(dtype)), model(ids, REAL))
-    assert not torch.allclose(model(ids, REAL), model(ids))
-    assert torch.equal(model(ids, torch.ones_like(ids), torch.zeros_like(ids)), model(ids))
-
-
-# -------------------------------------------------------------------------------- attention weights
-
-
-@pytest.mark.parametrize("train", [True, False])
-def test_attention_weights_sum_to_1_over_real_keys_and_are_0_at_padding(train):
-    model = ours(dropout=0.3).train(train)  # they are shown as they are before dropout
-    for weights in model(ids_of(V, EMPTY), EMPTY, output_attentions=True).attentions:
-        assert not (weights * ~EMPTY[:, None, None]).any() and (weights >= 0).all()
-        sums = EMPTY.any(1).double()[:, None, None].expand(-1, A, T)  # 0 without a real key
-        assert_close(weights.sum(-1), sums, **exact)
-
-
-@pytest.mark.parametrize("real", [None, EMPTY], ids=["no mask", "padded"])
-def test_asking_for_attention_weights_does_not_change_the_output(real):
-    model, ids = ours(), ids_of(V, EMPTY)
-    assert_close(model(ids, real, output_attentions=True).last, model(ids, real), **exact)
-
-
-# ---------------------------------------------------------------- rows picked inside the last block
-
-
-@pytest.mark.parametrize("layers", [1, 3])
-@pytest.mark.parametrize("select", SELECTIONS.values(), ids=SELECTIONS)
-@either_attention
-def test_picking_rows_inside_the_last_block_is_picking_them_afterwards(weights, select, layers):
-    model, ids = ours(num_layers=layers), ids_of(V)
-    options = {"output_hidden_states": True, "output_attentions": weights}
-    whole, picked = model(ids, REAL, **options), model(ids, REAL, **options, select=select)
-    assert_close(picked.last, select(whole.last), **exact)
-    assert_close(picked.hidden_states[:-1], whole.hidden_states[:-1], rtol=0, atol=0)
-    assert_close(picked.attentions, whole.attentions, rtol=0, atol=0)
-    signal = torch.randn(picked.last.shape, dtype=torch.float64)
-    parameters = list(model.parameters())
-    wanted = torch.autograd.grad(select(whole.last), parameters, signal)
-    for one, other in zip(torch.autograd.grad(picked.last, parameters, signal), wanted):
-        assert_close(one, other, **exact)
-    with torch.no_grad():
-        assert_close(model(ids, REAL, select=select), picked.last, **exact)
-
-
-def test_the_last_block_computes_only_the_picked_rows():
-    model = ours()
-    rows = rows_computed(model)
-    model(ids_of(V), REAL, select=lambda states: states[:, :2])
-    assert rows == [5 * T, 5 * T, 5 * 2]
-
-
 @pytest.mark.parametrize("activation", ["gelu", "gelu_tanh", "relu", "silu"])
 def test_the_way_without_gradients_gives_what_the_way_with_them_gives(activation):
     model = ours(activation=activation)
@@ -299,19 +188,6 @@ def test_the_way_without_gradients_gives_what_the_way_with_them_gives(activation
     for way in (torch.no_grad(), torch.inference_mode()):
         with way:
             assert torch.equal(model(ids_of(V), REAL), expected)
-
-
-# ---------------------------------------------------------------------- dropout inside the encoder
-
-
-@either_attention
-def test_dropout_acts_in_training_and_not_in_evaluation(weights):
-    model, ids = ours(dropout=0.3), ids_of(V)
-    options = {"output_hidden_states": True, "output_attentions": weights}
-    once, again = (model.train()(ids, REAL, **options).hidden_states for _ in range(2))
-    assert not any(torch.allclose(*states) for states in zip(once, again))
-    once, again = (model.eval()(ids, REAL, **options).hidden_states for _ in range(2))
-    assert all(map(torch.equal, once, again))
 
 
 @either_attention
@@ -344,9 +220,6 @@ def test_with_every_attention_weight_dropped_only_the_bias_of_attention_is_left(
         assert_close(after, block.feed_forward_norm(hidden + block.feed_forward(hidden)), **exact)
 
 
-# ---------------------------------------------------------------------------------- initial weights
-
-
 @pytest.mark.parametrize("std", [0.02, 0.1])
 def test_a_fresh_encoder_has_berts_initial_weights(std):
     sizes = {"vocab_size": 300, "hidden_size": 64, "intermediate_size": 100}
@@ -362,11 +235,167 @@ def test_a_fresh_encoder_has_berts_initial_weights(std):
             assert (module.weight == 1).all() and not module.bias.any()
 
 
+# ----------------------------------------------------------------------------- both: what comes out
+
+
+@each_encoder
+def test_what_is_not_asked_for_is_not_returned(kind):
+    model, ids = ours(kind), ids_of(V)
+    assert model(ids).shape == (5, T, H)
+    states, maps = model(ids, output_hidden_states=True), model(ids, output_attentions=True)
+    assert states.attentions is None and maps.hidden_states is None
+    assert len(states.hidden_states) == 4 and states.hidden_states[-1] is states.last
+    assert [weights.shape for weights in maps.attentions] == [(5, A, T, T)] * 3
+
+
+@pytest.mark.parametrize("shape", [(0, 4), (3, 0), (1, 1), (2, T)], ids=str)
+@pytest.mark.parametrize("dtype", [torch.int64, torch.uint8, torch.bool, torch.float16], ids=str)
+@each_encoder
+def test_batches_may_be_empty_or_short_and_no_mask_means_that_all_is_real(kind, dtype, shape):
+    model, ids = ours(kind), torch.ones(shape, dtype=torch.int32)
+    with torch.set_grad_enabled(dtype != torch.bool):
+        assert model(ids).shape == (*shape, H)
+        assert torch.equal(model(ids, ids.to(dtype)), model(ids))
+
+
+@pytest.mark.parametrize("train", [True, False])
+@each_encoder
+def test_attention_weights_sum_to_1_over_real_keys_and_are_0_at_padding(kind, train):
+    model = ours(kind, **dropping(kind, 0.3)).train(train)  # shown as they are before dropout
+    for weights in model(ids_of(V, EMPTY), EMPTY, output_attentions=True).attentions:
+        weights = weights.transpose(1, 2)[EMPTY]  # (N, A, T) of real queries
+        assert not (weights * ~EMPTY.repeat_interleave(EMPTY.sum(1), 0)[:, None]).any()
+        assert_close(weights.sum(-1), torch.ones(EMPTY.sum(), A).double(), **exact)
+
+
+@pytest.mark.parametrize("real", [None, EMPTY], ids=["no mask", "padded"])
+@each_encoder
+def test_asking_for_attention_weights_does_not_change_the_output(kind, real):
+    model, ids = ours(kind), ids_of(V, EMPTY)
+    assert_close(model(ids, real, output_attentions=True).last, model(ids, real), **exact)
+
+
+# --------------------------------------------------------------------------------- both: padding
+
+
+@pytest.mark.parametrize("train", [True, False], ids=["train", "no gradients"])
+@pytest.mark.parametrize("dtype, length", [(torch.float32, 150), (torch.bfloat16, T)], ids=str)
+@either_attention
+@each_encoder
+def test_what_stands_at_padding_does_not_change_a_single_bit_elsewhere(
+    kind, weights, dtype, length, train
+):
+    real = REAL.repeat(1, -(-length // T))[:, :length]
+    model = ours(kind, dtype, max_length=200, **dropping(kind, 0.2)).train(train)
+    options = {"output_hidden_states": True, "output_attentions": weights}
+    outputs = []
+    for seed in (1, 2):
+        torch.manual_seed(0)
+        with torch.set_grad_enabled(train):
+            outputs.append(model(ids_of(V, real, seed), real, **options).hidden_states)
+    for one, other in zip(*outputs):
+        assert torch.equal(one[real], other[real])
+        assert torch.equal(one[~real], other[~real]) == (kind != "bert")  # today's says 0 there
+        assert kind == "bert" or not one[~real].any()
+
+
+@either_attention
+@each_encoder
+def test_no_gradient_leaks_from_real_positions_into_padding(kind, weights):
+    model, ids = ours(kind, pad_token_id=None, **dropping(kind, 0.2)).train(), ids_of(20, EMPTY)
+    ids[~EMPTY] += 20  # tokens that stand at padding alone
+    options = {"output_hidden_states": True, "output_attentions": weights}
+    model(ids, EMPTY, **options).last[EMPTY].square().sum().backward()
+    moved = model.embeddings.word.weight.grad.any(-1)
+    assert not moved[20:].any() and moved[ids[EMPTY]].all()
+
+
+@each_encoder
+def test_rows_do_not_see_one_another(kind):
+    model, ids = ours(kind), ids_of(V, EMPTY)
+    together = model(ids, EMPTY)
+    for row in EMPTY.any(1).nonzero()[:, 0].tolist():
+        alone = model(ids[row : row + 1], EMPTY[row : row + 1])[0]
+        assert_close(alone, together[row], **exact)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5])
+@either_attention
+@each_encoder
+def test_a_row_of_padding_alone_gives_no_nan_forward_or_backward(kind, weights, share):
+    model = ours(kind, torch.float32, **dropping(kind, share)).train()
+    options = {"output_hidden_states": True, "output_attentions": weights}
+    with torch.autograd.set_detect_anomaly(True):
+        output = model(ids_of(V, EMPTY), EMPTY, **options)
+        output.last.square().sum().backward()
+    assert all(states.isfinite().all() for states in output.hidden_states)
+    assert all(weight.grad.isfinite().all() for weight in model.parameters())
+
+
+# ---------------------------------------------------------- both: rows picked inside the last block
+
+SELECTIONS = {
+    "(N, H)": lambda states: states[REAL],
+    "(B, M, H)": lambda states: states[:, [4, 0, 4]],
+    "(B, H)": lambda states: states[:, 0],
+    "nothing": lambda states: states[torch.zeros_like(REAL)],
+}
+
+
+@pytest.mark.parametrize("layers", [1, 3])
+@pytest.mark.parametrize("select", SELECTIONS.values(), ids=SELECTIONS)
+@either_attention
+@each_encoder
+def test_picking_rows_inside_the_last_block_is_picking_them_afterwards(
+    kind, weights, select, layers
+):
+    model, ids = ours(kind, num_layers=layers), ids_of(V)
+    options = {"output_hidden_states": True, "output_attentions": weights}
+    whole, picked = model(ids, REAL, **options), model(ids, REAL, **options, select=select)
+    assert_close(picked.last, select(whole.last), **exact)
+    assert_close(picked.hidden_states[:-1], whole.hidden_states[:-1], rtol=0, atol=0)
+    assert_close(picked.attentions, whole.attentions, rtol=0, atol=0)
+    signal, parameters = torch.randn(picked.last.shape).double(), list(model.parameters())
+    wanted = torch.autograd.grad(select(whole.last), parameters, signal)
+    for one, other in zip(torch.autograd.grad(picked.last, parameters, signal), wanted):
+        assert_close(one, other, **exact)
+    with torch.no_grad():
+        assert_close(model(ids, REAL, select=select), picked.last, **exact)
+
+
+@each_encoder
+def test_the_last_block_computes_only_the_picked_rows(kind):
+    model = ours(kind)
+    rows = rows_computed(model)
+    model(ids_of(V), REAL, select=lambda states: states[:, :2])
+    assert rows == [REAL.sum() if kind == "unpadded" else 5 * T] * 2 + [5 * 2]
+
+
+# ------------------------------------------------------------------ both: dropout and the pad's row
+
+
+@pytest.mark.parametrize(
+    "kind, option",
+    [("bert", "dropout"), *((kind, share) for kind in ("unpadded", "padded") for share in SHARES)],
+)
+@either_attention
+def test_each_dropout_acts_in_training_and_not_in_evaluation(kind, option, weights):
+    model, ids, none = ours(kind, **{option: 0.3}), ids_of(V), ours(kind, **dropping(kind, 0.0))
+    options = {"output_hidden_states": True, "output_attentions": weights}
+    plain = none.train()(ids, REAL, **options).last
+    assert torch.equal(model(ids, REAL, **options).last, plain)
+    once, again = (model.train()(ids, REAL, **options).last for _ in range(2))
+    assert not torch.allclose(once, again) and not torch.allclose(once, plain)
+
+
 @pytest.mark.parametrize("pad", [0, V - 1, None])
-def test_the_pad_row_starts_at_0_and_is_not_moved_by_its_inputs(pad):
-    model = BertEncoder(EncoderConfig(**SIZES, pad_token_id=pad))
+@pytest.mark.parametrize(
+    "encoder, config", [(BertEncoder, EncoderConfig), (ModernEncoder, ModernConfig)]
+)
+def test_the_pad_row_starts_at_0_and_is_not_moved_by_its_inputs(encoder, config, pad):
+    model = encoder(config(**SIZES, pad_token_id=pad))
     ids = torch.arange(V).repeat(2)[: 5 * T].view(5, T)  # every token, and all of them real
-    model(ids).square().sum().backward()
+    (model(ids) * torch.randn(H)).sum().backward()
     others = torch.arange(V) != (-1 if pad is None else pad)
     for table in (model.embeddings.word.weight, model.embeddings.word.weight.grad):
         assert torch.equal(table.any(1), others)
@@ -378,13 +407,10 @@ def test_the_pad_row_starts_at_0_and_is_not_moved_by_its_inputs(pad):
 @pytest.mark.parametrize(
     "wrong, error, words",
     [
-        ({"input_ids": torch.zeros(2, T + 1).long()}, ValueError, f"{T + 1} .*max_length={T}"),
         ({"input_ids": torch.tensor([[1, 2, V]])}, IndexError, "out of range"),
         ({"input_ids": torch.tensor([[1, -1, 2]])}, IndexError, "out of range"),
-        ({"token_type_ids": torch.full((2, 3), 2)}, IndexError, "out of range"),
-        ({"token_type_ids": torch.zeros(2, 1).long()}, ValueError, "shape of input_ids"),
-        ({"token_type_ids": torch.zeros(3).long()}, ValueError, "shape of input_ids"),
         ({"attention_mask": torch.ones(2, 1)}, ValueError, "shape of input_ids"),
+        ({"attention_mask": torch.ones(3)}, ValueError, "shape of input_ids"),
         ({"attention_mask": torch.ones(2, 1, 1, 3)}, ValueError, "shape of input_ids"),
         ({"attention_mask": torch.tensor([[1, 1, 0], [1, 0.5, 0]])}, ValueError, r"holds 0\.5"),
         ({"attention_mask": torch.tensor([[0, 0, -math.inf]] * 2)}, ValueError, "holds -inf"),
@@ -393,40 +419,81 @@ def test_the_pad_row_starts_at_0_and_is_not_moved_by_its_inputs(pad):
     ],
     ids=str,
 )
-def test_what_would_be_read_wrongly_is_refused(wrong, error, words):
+@each_encoder
+def test_what_would_be_read_wrongly_is_refused(kind, wrong, error, words):
+    with pytest.raises(error, match=words):
+        ours(kind)(**{"input_ids": torch.ones(2, 3, dtype=torch.long)} | wrong)
+
+
+@pytest.mark.parametrize(
+    "wrong, error, words",
+    [
+        ({"input_ids": torch.zeros(2, T + 1).long()}, ValueError, f"{T + 1} .*max_length={T}"),
+        ({"token_type_ids": torch.full((2, 3), 2)}, IndexError, "out of range"),
+        ({"token_type_ids": torch.zeros(2, 1).long()}, ValueError, "shape of input_ids"),
+        ({"token_type_ids": torch.zeros(3).long()}, ValueError, "shape of input_ids"),
+    ],
+    ids=str,
+)
+def test_what_bert_alone_would_read_wrongly_is_refused(wrong, error, words):
     with pytest.raises(error, match=words):
         ours()(**{"input_ids": torch.ones(2, 3, dtype=torch.long)} | wrong)
 
 
-WRONG = {
-    **dict.fromkeys([*SIZES, "type_vocab_size"], (0, 2.0)),
-    **dict.fromkeys(("dropout", "attention_dropout"), (-0.1, 1.1, math.nan)),
+BOTH = {
+    **dict.fromkeys(SIZES, (0, 2.0)),
     **dict.fromkeys(("initializer_range", "layer_norm_eps"), (-1.0, math.nan, math.inf)),
-    "num_heads": (0, 3, 32),
-    "num_layers": (0, 10**9),
-    "activation": ("gelu_new",),
-    "pad_token_id": (-1, V),
+    **{"num_heads": (0, 3, 32), "num_layers": (0, 10**9), "pad_token_id": (-1, V)},
 }
-
-
-@pytest.mark.parametrize("name, wrong", [(name, value) for name in WRONG for value in WRONG[name]])
-def test_a_config_that_makes_no_encoder_is_refused_by_name_and_value(name, wrong):
-    with pytest.raises(ValueError, match=f"{name}={wrong!r}"):
-        EncoderConfig(**SIZES | {name: wrong})
-
-
-def test_numpy_sizes_become_plain_ones():
-    config = EncoderConfig(**SIZES | {"hidden_size": np.int64(H), "dropout": np.float64(0.2)})
-    assert type(config.hidden_size) is int and type(config.dropout) is float
+BERTS = {
+    **dict.fromkeys(("dropout", "attention_dropout"), (-0.1, 1.1, math.nan)),
+    **{"type_vocab_size": (0, 2.0), "activation": ("gelu_new",)},
+}
+TODAYS = {
+    **dict.fromkeys(SHARES, (-0.1, 1.1, math.nan)),
+    **dict.fromkeys(("global_theta", "local_theta", "initializer_cutoff"), (0, math.nan)),
+    **{"num_heads": (16,), "window": (0, 1), "global_every": (0, 2.0)},  # 16: each of an odd size
+}
+WRONG = [
+    (EncoderConfig, BOTH),
+    (EncoderConfig, BERTS),
+    (ModernConfig, BOTH),
+    (ModernConfig, TODAYS),
+]
 
 
 @pytest.mark.parametrize(
-    "option",
-    [{name: size + 4} for name, size in SIZES.items()]
-    + [{"dropout": 0.2}, {"attention_dropout": 0.2}, {"activation": "gelu_tanh"}]
-    + [{"layer_norm_eps": 1e-6}, {"pad_token_id": 3}, {"type_vocab_size": 3}, {"num_heads": 2}],
+    "config, name, wrong",
+    [(config, name, value) for config, table in WRONG for name in table for value in table[name]],
+)
+def test_a_config_that_makes_no_encoder_is_refused_by_name_and_value(config, name, wrong):
+    with pytest.raises(ValueError, match=f"{name}={wrong!r}"):
+        config(**SIZES | {name: wrong})
+
+
+@pytest.mark.parametrize("config", [EncoderConfig, ModernConfig])
+def test_numpy_sizes_become_plain_ones(config):
+    made = config(**SIZES | {"hidden_size": np.int64(H), "attention_dropout": np.float64(0.2)})
+    assert type(made.hidden_size) is int and type(made.attention_dropout) is float
+
+
+ALL = [{name: 2 * size} for name, size in SIZES.items() if name != "max_length"]
+ALL += [{"layer_norm_eps": 1e-6}, {"pad_token_id": 3}, {"num_heads": 2}, {"attention_dropout": 0.2}]
+BERTS_OWN = [
+    {"dropout": 0.2},
+    {"activation": "gelu_tanh"},
+    {"type_vocab_size": 3},
+    {"max_length": 5},
+]
+TODAYS_OWN = [{"embedding_dropout": 0.2}, {"mlp_dropout": 0.2}, {"global_every": 2}, {"window": 8}]
+TODAYS_OWN += [{"global_theta": 5.0}, {"local_theta": 5.0}]
+
+
+@pytest.mark.parametrize(
+    "kind, option",
+    [("bert", one) for one in ALL + BERTS_OWN] + [("padded", one) for one in ALL + TODAYS_OWN],
     ids=str,
 )
-def test_encoders_that_compute_differently_are_described_differently(option):
-    same, other = repr(ours()), repr(ours(**option))
-    assert repr(ours()) == same != other and " at 0x" not in same
+def test_encoders_that_compute_differently_are_described_differently(kind, option):
+    same, other = repr(ours(kind)), repr(ours(kind, **option))
+    assert repr(ours(kind)) == same != other and " at 0x" not in same

@@ -15,13 +15,6 @@ REAL = torch.tensor(
         [0, 0, 0, 0, 0, 0, 1, 0, 0],
     ]
 ).bool()
-# Ways to pick rows of states (B, T, H).
-SELECTIONS = {
-    "(N, H)": lambda states: states[REAL],
-    "(B, M, H)": lambda states: states[:, [4, 0, 4]],
-    "(B, H)": lambda states: states[:, 0],
-    "nothing": lambda states: states[torch.zeros(states.shape[:2], dtype=torch.bool)],
-}
 
 
 def tokenizer_of(*tokens):
