@@ -20,6 +20,8 @@ from mlm_lib.encoder import BertEncoder, Dropout, EncoderConfig, attention_weigh
 from mlm_lib.modern import ModernConfig, ModernEncoder
 from mlm_lib.pretrained import from_hf
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 V, H, A, T = 40, 16, 4, 9
 SIZES = {"vocab_size": V, "hidden_size": H, "num_layers": 3, "num_heads": A}
 SIZES |= {"intermediate_size": 24, "max_length": T}
