@@ -85,7 +85,7 @@ class EncoderConfig:
 def check_sizes(config):
     """What holds for the sizes of any encoder: the ValueErrors of `EncoderConfig` and others."""
     for name in [size.name for size in fields(config) if size.type is int]:
-        setattr(config, name, whole_number(name, getattr(config, name)))
+        setattr(config, name, whole_number(name, getattr(config, name), most=2**31 - 1))
     whole_number("num_layers", config.num_layers, most=MOST_LAYERS)
     H, A = config.hidden_size, config.num_heads
     if H % A:

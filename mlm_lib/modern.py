@@ -70,9 +70,10 @@ class ModernConfig:
     def __post_init__(self):
         check_sizes(self)
         whole_number("window", self.window, least=2)  # a window of 1 would reach no one
-        if self.hidden_size // self.num_heads % 2:
-            sizes = f"hidden_size={self.hidden_size} among num_heads={self.num_heads}"
-            raise ValueError(f"{sizes} is an odd size; rotary positions turn pairs of numbers")
+        H, A = self.hidden_size, self.num_heads
+        if H // A % 2:
+            sizes = f"hidden_size={H} gives each of num_heads={A} a size of {H // A}, which is odd"
+            raise ValueError(f"{sizes}; rotary positions turn pairs of numbers")
         for name in ("embedding_dropout", "attention_dropout", "mlp_dropout"):
             setattr(self, name, probability(name, getattr(self, name)))
         for name in ("global_theta", "local_theta", "initializer_cutoff"):
