@@ -15,10 +15,11 @@ from transformers import ModernBertConfig, ModernBertForMaskedLM
 from benchmarks.model import precision_context, precisions
 from benchmarks.turns import medians, versions
 from mlm_lib.corpus import load_corpus
+from mlm_lib.encoder import attend
 from mlm_lib.labels import IGNORE
 from mlm_lib.masked_lm import MaskedLanguageModel
 from mlm_lib.masking import MaskingCollator
-from mlm_lib.modern import ModernConfig, attend
+from mlm_lib.modern import ModernConfig
 from mlm_lib.pretrained import from_hf, load_checkpoint
 from mlm_lib.unpadded import Padded, Unpadded
 

@@ -14,96 +14,12 @@ import torch.nn.functional as F
 from mlm_lib.checks import (
     can_look,
     choice,
-    flag,
-    ids,
     number,
     probability,
     real_mask,
-    refused,
     same_shape,
     whole_number,
 )
-
-# ------------------------------------------------------------------------------------ dropout
-#
-# Dropout by four decisions from one random number. Lesson 06 builds the encoder that it serves.
-#
-# Random numbers are the dearest part of dropout on a processor: `F.dropout` draws one for each value,
-# and that took a fifth of a training step in bf16. One number of 64 bits holds four of 16 bits, and
-# 16 bits are enough to decide. `python -m benchmarks.dropout` compares the two.
-
-
-LEVELS = 2**16  # what 16 bits can tell apart
-
-
-def drop(values, share):
-    """Dropout (Srivastava et al. 2014): a value is 0 with chance p, else 1/(1 − p) times itself.
-
-    Unbiased: a value v has the mean p · 0 + (1 − p) · v/(1 − p) = v. The p that decides and the p
-    of the factor are the same, `share` rounded to 1/65,536 (0.1 is 0.100006), so that rounding
-    changes how much is dropped, by 0.00001 at most, and not the mean. The factor has the precision
-    of the values: in bf16, 1/0.9 is 1.109, as in `F.dropout`.
-
-    Args:
-        values: (...), floating point, on any device; off the CPU, `F.dropout` is called.
-        share: p, the chance of each value to be dropped.
-
-    Returns:
-        A new tensor (...). Where a value was dropped, its gradient is 0 as well.
-
-    Raises:
-        ValueError: a share that is no probability.
-
-    >>> drop(torch.ones(3), 1.0)
-    tensor([0., 0., 0.])
-    """
-    cut = round(probability("share", share) * LEVELS)  # p = cut / 65,536
-    if values.device.type != "cpu" or cut in (0, LEVELS):
-        return F.dropout(values, share)
-    # 1) Draw a quarter as many numbers of 64 bits as there are values, and read each as four of 16.
-    count = values.numel()
-    wide = torch.empty(-(-count // 4), dtype=torch.int64).random_(-(2**63), None)
-    narrow = wide.view(torch.int16)[:count].view(values.shape)  # −32,768..32,767, all as likely
-    # 2) `cut` of these 65,536 numbers drop their value; the others keep it.
-    kept = narrow >= cut - LEVELS // 2
-    # 3) Multiply by 0 or by 1/(1 − p).
-    return values * kept.to(values.dtype).mul_(LEVELS / (LEVELS - cut))
-
-
-class Dropout(nn.Dropout):
-    """`nn.Dropout` by way of `drop`: it acts in training only.
-
-    Args:
-        share: the chance of each value to be dropped.
-
-    Raises:
-        ValueError: a share that is no probability.
-    """
-
-    def __init__(self, share):
-        super().__init__(probability("dropout", share))
-
-    def forward(self, values):
-        """(...) to (...)."""
-        return drop(values, self.p) if self.training else values
-
-
-# ------------------------------------------------------------------------------------ attention
-#
-# How much of each key a query takes, in numbers that can be looked at. Built in lesson 06.
-
-
-def attention_weights(query, key, mask=None):
-    """softmax(QKᵀ/√D) over the real keys: (B, A, T, D) twice to (B, A, T, T), [query, key].
-
-    Exactly 0 where `mask` is False, and so all 0 in a row without real keys.
-    """
-    scores = query @ key.transpose(-2, -1) * query.shape[-1] ** -0.5
-    if mask is None:
-        return scores.softmax(-1)
-    # The lowest number, not −∞, which would make NaN in a row without real keys, also backward.
-    weights = scores.masked_fill(~mask, torch.finfo(scores.dtype).min).softmax(-1)
-    return weights.masked_fill(~mask, 0.0)
 
 
 def gelu_tanh(x):
@@ -154,21 +70,11 @@ class EncoderConfig:
     initializer_range: float = field(default=0.02, kw_only=True)
 
     def __post_init__(self):
-        for name in [size.name for size in fields(self) if size.type is int]:
-            setattr(self, name, whole_number(name, getattr(self, name), most=2**31 - 1))
-        whole_number("num_layers", self.num_layers, most=MOST_LAYERS)
-        if self.hidden_size % self.num_heads:
-            raise ValueError(
-                f"hidden_size={self.hidden_size} cannot be divided among num_heads={self.num_heads}"
-            )
+        check_sizes(self)
         self.dropout = probability("dropout", self.dropout)
         if self.attention_dropout is not None:
             self.attention_dropout = probability("attention_dropout", self.attention_dropout)
-        for name in ("layer_norm_eps", "initializer_range"):
-            setattr(self, name, number(name, getattr(self, name), least=0))
         choice("activation", self.activation, ACTIVATIONS)
-        pad, most = self.pad_token_id, self.vocab_size - 1
-        self.pad_token_id = whole_number("pad_token_id", pad, 0, most, none=True)
 
     @property
     def attention_share(self):
@@ -176,12 +82,103 @@ class EncoderConfig:
         return self.dropout if self.attention_dropout is None else self.attention_dropout
 
 
-class EncoderOutput(NamedTuple):
-    """What `BertEncoder` returns when more than its last layer is asked for."""
+def check_sizes(config):
+    """What holds for the sizes of any encoder: the ValueErrors of `EncoderConfig` and others."""
+    for name in [size.name for size in fields(config) if size.type is int]:
+        setattr(config, name, whole_number(name, getattr(config, name), most=2**31 - 1))
+    whole_number("num_layers", config.num_layers, most=MOST_LAYERS)
+    H, A = config.hidden_size, config.num_heads
+    if H % A:
+        raise ValueError(f"hidden_size={H} cannot be divided among num_heads={A}")
+    for name in ("layer_norm_eps", "initializer_range"):
+        setattr(config, name, number(name, getattr(config, name), least=0))
+    pad, most = config.pad_token_id, config.vocab_size - 1
+    config.pad_token_id = whole_number("pad_token_id", pad, 0, most, none=True)
 
-    last: torch.Tensor  # (B, T, H), or the rows that were selected
-    hidden_states: tuple | None  # num_layers + 1 of (B, T, H): the embeddings, then each block
-    attentions: tuple | None  # each block's weights: num_layers of (B, A, T, T), [query, key]
+
+# ------------------------------------------------------------------------------------ dropout
+#
+# Random numbers are the dearest part of dropout on a processor: `F.dropout` draws one for each
+# value, and that took a fifth of a training step in bf16. One number of 64 bits holds four of 16
+# bits, and 16 bits are enough to decide. `python -m benchmarks.dropout` compares the two.
+
+LEVELS = 2**16  # what 16 bits can tell apart
+
+
+def drop(values, share):
+    """Dropout (Srivastava et al. 2014): a value is 0 with chance p, else 1/(1 − p) times itself.
+
+    Unbiased: a value v has the mean p · 0 + (1 − p) · v/(1 − p) = v. The p that decides and the p
+    of the factor are the same, `share` rounded to 1/65,536 (0.1 is 0.100006), so that rounding
+    changes how much is dropped, by 0.00001 at most, and not the mean. The factor has the precision
+    of the values: in bf16, 1/0.9 is 1.109, as in `F.dropout`.
+
+    Args:
+        values: (...), floating point, on any device; off the CPU, `F.dropout` is called.
+        share: p, the chance of each value to be dropped.
+
+    Returns:
+        A new tensor (...). Where a value was dropped, its gradient is 0 as well.
+
+    Raises:
+        ValueError: a share that is no probability.
+
+    >>> drop(torch.ones(3), 1.0)
+    tensor([0., 0., 0.])
+    """
+    cut = round(probability("share", share) * LEVELS)  # p = cut / 65,536
+    if values.device.type != "cpu" or cut in (0, LEVELS):
+        return F.dropout(values, share)
+    # 1) Draw a quarter as many numbers of 64 bits as there are values, and read each as four of 16.
+    count = values.numel()
+    wide = torch.empty(-(-count // 4), dtype=torch.int64).random_(-(2**63), None)
+    narrow = wide.view(torch.int16)[:count].view(values.shape)  # −32,768..32,767, all as likely
+    # 2) `cut` of these 65,536 numbers drop their value; the others keep it.
+    kept = narrow >= cut - LEVELS // 2
+    # 3) Multiply by 0 or by 1/(1 − p).
+    return values * kept.to(values.dtype).mul_(LEVELS / (LEVELS - cut))
+
+
+class Dropout(nn.Dropout):
+    """`nn.Dropout` by way of `drop`: it acts in training only."""
+
+    def forward(self, values):
+        """(...) to (...)."""
+        return drop(values, self.p) if self.training else values
+
+
+# ------------------------------------------------------------------------------------ attention
+
+
+def attention_weights(query, key, mask=None):
+    """softmax(QKᵀ/√D) over the real keys: (B, A, T, D) twice to (B, A, T, T), [query, key].
+
+    Exactly 0 where `mask` is False, and so all 0 in a row without real keys.
+    """
+    scores = query @ key.transpose(-2, -1) * query.shape[-1] ** -0.5
+    if mask is None:
+        return scores.softmax(-1)
+    # The lowest number, not −∞, which would make NaN in a row without real keys, also backward.
+    weights = scores.masked_fill(~mask, torch.finfo(scores.dtype).min).softmax(-1)
+    return weights.masked_fill(~mask, 0.0)
+
+
+def attend(query, key, value, mask, *, share=0.0, need_weights=False):
+    """Values mixed by attention: (B, A, T, D), and the weights (B, A, T, S) if they were made.
+
+    Args:
+        query, key, value: (B, A, T, D), (B, A, S, D), (B, A, S, D).
+        mask: True where a query may see a key, of a shape that fits the weights; None: all may.
+        share: share of the weights to drop.
+        need_weights: whether the weights are wanted. They are those before dropout.
+    """
+    # On a processor the fused form makes the weights as well when it has to drop some, and drops
+    # them slowly.
+    if need_weights or share and query.device.type == "cpu":
+        weights = attention_weights(query, key, mask)
+        return drop(weights, share) @ value, weights
+    options = {"attn_mask": mask, "dropout_p": share}
+    return F.scaled_dot_product_attention(query, key, value, **options), None
 
 
 class Embeddings(nn.Module):
@@ -225,15 +222,9 @@ class SelfAttention(nn.Module):
         # 1) Each position's query, key and value, cut into heads.
         projected = self.query_key_value(hidden).view(B, T, 3, self.num_heads, H // self.num_heads)
         query, key, value = projected.permute(2, 0, 3, 1, 4)  # each (B, A, T, D), D = H/A
+        # 2) Values, mixed by how well their keys answer the query: (B, A, T, D).
         share = self.dropout if self.training else 0.0
-        # 2) Values, mixed by how well their keys answer the query. On a processor the fused form
-        #    makes the weights as well when it has to drop some, and drops them slowly.
-        if need_weights or share and hidden.device.type == "cpu":
-            weights = attention_weights(query, key, mask)  # (B, A, T, T)
-            mixed = drop(weights, share) @ value  # (B, A, T, D)
-        else:
-            options = {"attn_mask": mask, "dropout_p": share}
-            weights, mixed = None, F.scaled_dot_product_attention(query, key, value, **options)
+        mixed, weights = attend(query, key, value, mask, share=share, need_weights=need_weights)
         # 3) The heads side by side again, and mixed by one more matrix.
         mixed = mixed.transpose(1, 2).reshape(B, T, H)
         attended = self.output(mixed if select is None else select(mixed))
@@ -270,7 +261,8 @@ class Block(nn.Module):
         """(..., H) to (..., H), each position by itself."""
         wide = self.expand(hidden)  # (..., 4H), the largest tensor of the encoder
         if self.activation is F.gelu and not torch.is_grad_enabled():
-            # Nobody will ask for its input again, so it needs no second tensor.
+            # Written over its input, which saves a twentieth of a pass. A hook on `expand` that
+            # keeps what it is shown has to copy it.
             return self.contract(F.gelu(wide, out=wide))
         return self.contract(self.activation(wide))
 
@@ -278,18 +270,26 @@ class Block(nn.Module):
         return f"activation={self.activation.__name__}"
 
 
+class EncoderOutput(NamedTuple):
+    """What `BertEncoder` returns when more than its last layer is asked for."""
+
+    last: torch.Tensor  # (B, T, H), or the rows that were selected
+    hidden_states: tuple | None  # num_layers + 1 of (B, T, H): the embeddings, then each block
+    attentions: tuple | None  # each block's weights: num_layers of (B, A, T, T), [query, key]
+
+
 class BertEncoder(nn.Module):
     """Token ids in, one contextual vector for each token out.
 
     What stands at padded positions can never change the output at a real one. Positions are
     counted from the left edge of the row, padding included, as in BERT: pad on the right unless you
-    mean it. A `config` that is no `EncoderConfig` is a ValueError.
+    mean it.
     """
+
+    selects = True  # `forward` takes `select`; `MaskedLanguageModel` asks for this
 
     def __init__(self, config):
         super().__init__()
-        if not isinstance(config, EncoderConfig):
-            raise refused("config", config, "an EncoderConfig")
         self.config = config
         self.embeddings = Embeddings(config)
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.num_layers))
@@ -321,19 +321,16 @@ class BertEncoder(nn.Module):
             (B, T, H), or what `select` picks of it; an `EncoderOutput` if either flag is set.
 
         Raises:
-            ValueError: a row longer than `max_length`, ids or types outside their vocabulary, a
-                mask of another shape or with other values.
+            ValueError: a row longer than `max_length`, types or a mask of another shape, a mask
+                with other values.
+            IndexError: on a processor, ids or types outside their vocabulary.
         """
-        ids("input_ids", input_ids, size=self.config.vocab_size)
         if input_ids.shape[1] > self.config.max_length:
             limit = f"this encoder has max_length={self.config.max_length}; truncate them"
             raise ValueError(f"rows of {input_ids.shape[1]} tokens, and {limit}")
         if token_type_ids is not None:
             same_shape("token_type_ids", token_type_ids, "input_ids", input_ids)
-            ids("token_type_ids", token_type_ids, size=self.config.type_vocab_size)
         mask = None if attention_mask is None else key_mask(attention_mask, input_ids)
-        flag("output_hidden_states", output_hidden_states)
-        flag("output_attentions", output_attentions)
         hidden = self.embeddings(input_ids, token_type_ids)  # (B, T, H)
         states, attentions = [hidden], []
         for block in self.blocks:
@@ -342,11 +339,10 @@ class BertEncoder(nn.Module):
             if output_hidden_states:
                 states.append(hidden)
             attentions.append(weights)
+        if not (output_hidden_states or output_attentions):
+            return hidden
         states = tuple(states) if output_hidden_states else None
-        attentions = tuple(attentions) if output_attentions else None
-        if states or attentions:
-            return EncoderOutput(hidden, states, attentions)
-        return hidden
+        return EncoderOutput(hidden, states, tuple(attentions) if output_attentions else None)
 
     def _initialise(self, module):
         """BERT's initial weights: normal, biases 0; layer norms start as 1 and 0 by themselves."""

@@ -1,39 +1,24 @@
 """What a masked language model is worth: its losses, its answers, its trust in itself. Lesson 12.
 
-`answers.py` asks the model, once; every measure here is a few lines over what it found.
+The model is asked once, by `masked_answers`; most measures are a few lines over what it found. All
+take our `MaskedLanguageModel` and transformers' `BertForMaskedLM` alike, leave the model as they
+found it, and find the same whatever the batch size.
 """
 
 import math
-from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from scipy import stats
 
-from mlm_lib.checks import (
-    as_tensor,
-    flag,
-    floats,
-    ids,
-    integers,
-    iterable,
-    number,
-    refused,
-    shown,
-    string,
-    whole_number,
-)
+from mlm_lib.checks import floats, ids, integers, iterable, number, refused, whole_number
 from mlm_lib.engine.padding import pad_examples
 from mlm_lib.labels import IGNORE
+from mlm_lib.masked_lm import tokens_of
 from mlm_lib.training import modes_kept
 
 # ------------------------------------------------------------------------------------ answers
-#
-# Asking a masked language model: hide, read, compare. Built in lesson 12.
-#
-# It takes our `MaskedLanguageModel` and transformers' `BertForMaskedLM` alike, leaves the model as it
-# found it, and finds the same whatever the batch size.
 
 
 class Answers(NamedTuple):
@@ -51,7 +36,6 @@ class Answers(NamedTuple):
     rows: torch.Tensor
 
 
-@torch.no_grad()
 def masked_answers(model, batches):
     """What a model says at every label of masked batches.
 
@@ -64,35 +48,32 @@ def masked_answers(model, batches):
         `Answers`.
 
     Raises:
-        ValueError: no batch, one without labels, no label in any of them or one beyond the model's
-            vocabulary, or a model whose scores are not finite.
+        ValueError: no batch, no label in any of them or one beyond the model's vocabulary, or a
+            model whose scores are not finite.
     """
     found, row = [], 0
-    with modes_kept(model):
-        model.eval()
-        for batch in iterable("batches", batches, "masked batches"):
-            if not isinstance(batch, Mapping) or "labels" not in batch:
-                have = shown(list(batch) if isinstance(batch, Mapping) else batch)
-                raise ValueError(f"batches holds {have}; a list of dicts with labels is needed")
-            batch = {name: rows.cpu() for name, rows in batch.items()}
-            asked = batch["labels"] != IGNORE  # (B, T)
-            if asked.any():
-                scores = scores_at(model, batch, asked)  # (N, V)
-                targets = ids("labels", batch["labels"][asked], "(N,)", size=scores.shape[1])
-                found.append((*judged(scores, targets.long()), asked.nonzero()[:, 0] + row))
-            row += len(asked)
+    for batch in batches:
+        batch = {name: rows.cpu() for name, rows in batch.items()}
+        asked = batch["labels"] != IGNORE  # (B, T)
+        if asked.any():
+            scores = read(model, batch, asked)  # (N, V)
+            targets = ids("labels", batch["labels"][asked], "(N,)", size=scores.shape[1])
+            found.append((*judged(scores, targets.long()), asked.nonzero()[:, 0] + row))
+        row += len(asked)
     if not found:
         raise ValueError(f"{row} rows without a label; mask more of them, or at a higher rate")
     return Answers(*(torch.cat(part) for part in zip(*found)))
 
 
-def scores_at(model, batch, asked):
+@torch.no_grad()
+def read(model, batch, asked):
     """(N, V) scores of at least 32 bits on the CPU, at the positions (B, T) that are asked."""
     device = next(model.parameters()).device
     # A model of ours returns these alone when it gets labels, one of transformers all of them.
-    labels = torch.where(asked, batch["input_ids"], IGNORE).long()
-    batch = {**batch, "labels": labels}
-    scores = model(**{name: rows.to(device) for name, rows in batch.items()})["logits"]
+    batch = {**batch, "labels": torch.where(asked, batch["input_ids"], IGNORE).long()}
+    with modes_kept(model):
+        model.eval()
+        scores = model(**{name: rows.to(device) for name, rows in batch.items()})["logits"]
     scores = (scores if scores.ndim == 2 else scores[asked.to(device)]).cpu()
     scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
     best = scores.amax(-1)  # NaN if any is; −∞ for some tokens is fair, for all of them it is not
@@ -114,7 +95,7 @@ def judged(scores, targets):
 
 def encoded(model, tokenizer, text):
     """A text's ids, if the model reads as many."""
-    row = list(tokenizer.encode(string("text", text)))
+    row = list(tokenizer.encode(text))
     longest = longest_row(model)
     if longest and len(row) > longest:
         told = f"{text[:40]!r}… has {len(row)} tokens, and this model reads {longest}"
@@ -124,250 +105,19 @@ def encoded(model, tokenizer, text):
 
 def longest_row(model):
     """The most tokens that a model reads, if it tells."""
-    ours = getattr(getattr(model, "embedder", None), "config", None)
-    theirs = getattr(model, "config", None)
-    limit = getattr(ours, "max_length", None)
-    return limit or getattr(theirs, "max_position_embeddings", None)
+    if hasattr(model, "config"):  # one of transformers
+        return getattr(model.config, "max_position_embeddings", None)
+    config = getattr(getattr(model, "embedder", None), "config", None)
+    return getattr(config, "max_length", None)
 
 
 def padded(rows, tokenizer):
     """Rows of ids as `input_ids` and `attention_mask`, each (B, T)."""
-    fields = pad_examples(rows, tokenizer.pad_token_id)
-    lengths = torch.tensor([len(row) for row in rows])[:, None]
-    fields["attention_mask"] = (torch.arange(fields["input_ids"].shape[1]) < lengths).long()
-    return fields
+    fields = [{"input_ids": row, "attention_mask": [1] * len(row)} for row in rows]
+    return pad_examples(fields, tokenizer.pad_token_id)
 
 
-@torch.no_grad()
-def read(model, fields, asked):
-    """`scores_at` of a model in evaluation mode, which keeps the mode it had."""
-    with modes_kept(model):
-        model.eval()
-        return scores_at(model, fields, asked)
-
-
-# ------------------------------------------------------------------------------------ blanks
-#
-# The likeliest tokens for the blanks of a text. Built in lesson 12.
-
-
-def fill_mask(model, tokenizer, text, *, top_k=5, batch_size=32):
-    """The likeliest tokens for the blanks of a text, as transformers' `fill-mask` pipeline gives
-    them.
-
-    Args:
-        model: ours or transformers'.
-        tokenizer: ours or transformers'.
-        text: a str with one `[MASK]` or more, or a list of them.
-        top_k: candidates for a blank.
-        batch_size: texts read at once.
-
-    Returns:
-        For a text with one blank a list of `top_k` dicts, best first: `score` (its probability),
-        `token` (its id), `token_str` and `sequence` (the text with it). For several blanks a list
-        of such lists, whose sequences keep the special tokens. For a list of texts a list of both.
-
-    Raises:
-        ValueError: what is no text, one without a blank or longer than the model reads; a `top_k`
-            above V.
-    """
-    texts = [text] if isinstance(text, str) else list(iterable("text", text, "texts"))
-    top_k, batch_size = whole_number("top_k", top_k), whole_number("batch_size", batch_size)
-    rows = [encoded(model, tokenizer, one) for one in texts]
-    for one, row in zip(texts, rows):
-        if tokenizer.mask_token_id not in row:
-            raise ValueError(f"{one!r} has no [MASK]; write it where a word is to be found")
-    found = []
-    for start in range(0, len(rows), batch_size):
-        some = rows[start : start + batch_size]
-        fields = padded(some, tokenizer)
-        blank = fields["input_ids"] == tokenizer.mask_token_id  # (B, T)
-        scores = read(model, fields, blank)  # (N, V)
-        if top_k > scores.shape[1]:
-            raise ValueError(f"top_k={top_k} of a vocabulary of {scores.shape[1]}; ask for fewer")
-        best = scores.softmax(-1).topk(top_k)
-        answers = iter(zip(best.values.tolist(), best.indices.tolist()))
-        for row in some:
-            blanks = [place for place, index in enumerate(row) if index == tokenizer.mask_token_id]
-            lists = [_candidates(tokenizer, row, blanks, place, *next(answers)) for place in blanks]
-            found.append(lists if len(lists) > 1 else lists[0])
-    return found[0] if isinstance(text, str) else found
-
-
-def _candidates(tokenizer, row, blanks, place, scores, tokens):
-    """The dicts of one blank."""
-    # As the pipeline: beside other blanks special tokens are shown, but for padding.
-    hidden = set(tokenizer.all_special_ids) if len(blanks) == 1 else {tokenizer.pad_token_id}
-    found = []
-    for score, token in zip(scores, tokens):
-        filled = [*row[:place], token, *row[place + 1 :]]
-        sequence = _text(tokenizer, [index for index in filled if index not in hidden])
-        token_str = _text(tokenizer, [token])
-        found.append({"score": score, "token": token, "token_str": token_str, "sequence": sequence})
-    return found
-
-
-def _text(tokenizer, row):
-    """A row as text, without ids that only the model has: its rows may outnumber the tokens."""
-    if not hasattr(tokenizer, "convert_ids_to_tokens"):  # ours refuses what it does not know
-        row = [index for index in row if index in tokenizer.tokens]
-    return tokenizer.decode(row)
-
-
-# ------------------------------------------------------------------------------------ pseudo likelihood
-#
-# Texts scored by a masked language model: each token hidden in turn. Built in lesson 12.
-
-
-def pseudo_log_likelihood(model, tokenizer, texts, *, whole_word=False, batch_size=64):
-    """How likely a masked model finds whole texts: each token is hidden in turn, and -log P summed.
-
-    No probability of a text: the answers need not agree with one another. A score to compare texts
-    by. Source: Salazar et al. 2020. A piece of a split word is easy to guess from its other pieces,
-    so with `whole_word` those to its right are hidden with it (Kauf and Ivanova 2023). `[UNK]` is a
-    token as any other; `[CLS]`, `[SEP]`, `[PAD]` and `[MASK]` are seen but not scored.
-
-    Args:
-        model, tokenizer: ours or transformers'.
-        texts: a list of str.
-        whole_word: see above; needs WordPiece's `##` pieces.
-        batch_size: rows read at once; a text of n tokens makes n rows.
-
-    Returns:
-        A list of float, for each text a log-likelihood in nats, at most 0.
-
-    Raises:
-        ValueError: one str for a list, a text without a token, or longer than the model reads.
-    """
-    flag("whole_word", whole_word), whole_number("batch_size", batch_size)
-    if isinstance(texts, str):
-        raise ValueError(f"texts={texts!r} is one text; give a list of them")
-    texts = list(iterable("texts", texts, "texts"))
-    rows = [encoded(model, tokenizer, text) for text in texts]
-    questions = []  # (text, place, what is hidden with it)
-    for number_, (text, row) in enumerate(zip(texts, rows)):
-        places = _scored(tokenizer, row)
-        if not places:
-            raise ValueError(f"text {number_}, {text!r}, has no token to hide; leave it out")
-        for place in places:
-            end = place + 1
-            while whole_word and end < len(row) and _continues(tokenizer, row[end]):
-                end += 1
-            questions.append((number_, place, end))
-    questions.sort(key=lambda question: len(rows[question[0]]))  # so that little is padded
-    totals = [0.0] * len(texts)
-    for start in range(0, len(questions), batch_size):
-        some = questions[start : start + batch_size]
-        hidden = []
-        for which, place, end in some:
-            blanks = [tokenizer.mask_token_id] * (end - place)
-            hidden.append([*rows[which][:place], *blanks, *rows[which][end:]])
-        fields = padded(hidden, tokenizer)
-        asked = torch.zeros_like(fields["input_ids"], dtype=torch.bool)
-        asked[range(len(some)), [place for _, place, _ in some]] = True
-        targets = torch.tensor([rows[which][place] for which, place, _ in some])
-        nats = judged(read(model, fields, asked), targets)[1]
-        for (which, _, _), nat in zip(some, nats.tolist()):
-            totals[which] -= nat
-    return totals
-
-
-def pseudo_perplexity(model, tokenizer, texts, *, whole_word=False, batch_size=64):
-    """exp of minus the mean pseudo-log-likelihood of a token, over all texts together.
-
-    So a long text counts for more than a short one. Arguments as of `pseudo_log_likelihood`.
-
-    Raises:
-        ValueError: as `pseudo_log_likelihood`; no texts.
-    """
-    texts = texts if isinstance(texts, str) else list(iterable("texts", texts, "texts"))
-    how = {"whole_word": whole_word, "batch_size": batch_size}
-    total = sum(pseudo_log_likelihood(model, tokenizer, texts, **how))
-    if not texts:
-        raise ValueError("no texts; a perplexity needs one at least")
-    count = sum(len(_scored(tokenizer, tokenizer.encode(text))) for text in texts)
-    return torch.tensor(-total / count, dtype=torch.float64).exp().item()  # inf where it overflows
-
-
-def _scored(tokenizer, row):
-    """The places of a row's own tokens, [UNK] among them."""
-    names = ("cls", "sep", "pad", "mask")
-    frame = {getattr(tokenizer, f"{name}_token_id") for name in names}
-    return [place for place, index in enumerate(row) if index not in frame]
-
-
-def _continues(tokenizer, index):
-    if hasattr(tokenizer, "convert_ids_to_tokens"):
-        return tokenizer.convert_ids_to_tokens(index).startswith("##")
-    return tokenizer.tokens[index].startswith("##")
-
-
-# ------------------------------------------------------------------------------------ intervals
-#
-# How sure a mean over a few runs is: Student's t. Lessons 13 and 14 read experiments with it.
-
-
-class Interval(NamedTuple):
-    """A mean with its confidence interval, all in the unit of the values.
-
-    >>> f"{Interval(0.5, 0.4, 0.6, count=3):.2f}"
-    '0.50 ± 0.10'
-    """
-
-    mean: float
-    low: float
-    high: float
-    count: int
-
-    def __format__(self, spec):
-        return f"{self.mean:{spec}} ± {(self.high - self.low) / 2:{spec}}"
-
-    def excludes(self, value):
-        """Whether `value` lies outside: the data and a true mean of `value` hardly agree."""
-        return not self.low <= value <= self.high
-
-
-def interval(values, *, confidence=0.95):
-    """The confidence interval of a mean, for a few independent values such as one a seed.
-
-    It is mean ± t · s / √n with the quantile of Student's t at n − 1 degrees of freedom (Student
-    1908), which is 4.30 for three values where the normal law has 1.96. It holds where the values
-    scatter normally, and tells of chance alone, of no error that all runs share.
-
-    Raises:
-        ValueError: fewer than two values, one that is no finite number, or a confidence that does
-            not lie between 0 and 1.
-
-    >>> f"{interval([2.0, 3.0, 4.0]):.2f}"
-    '3.00 ± 2.48'
-    """
-    if number("confidence", confidence, above=0) >= 1:
-        raise refused("confidence", confidence, "a number between 0 and 1")
-    values = [number("a value", value) for value in iterable("values", values, "numbers")]
-    count = whole_number("the number of values", len(values), least=2)
-    mean, error = np.mean(values), np.std(values, ddof=1) / np.sqrt(count)
-    reach = float(stats.t.ppf((1 + confidence) / 2, count - 1) * error)
-    return Interval(float(mean), float(mean) - reach, float(mean) + reach, count)
-
-
-def paired(values, others, *, confidence=0.95):
-    """The interval of `values` less `others`, where the k-th of both share their luck.
-
-    Two arms of an experiment run with the same seeds share initial weights and order of data. What
-    a seed does to both of them falls out of the difference, which the two intervals apart would
-    count twice.
-
-    Raises:
-        ValueError: unequal lengths, and what `interval` refuses.
-
-    >>> f"{paired([1.3, 2.4, 3.2], [1.0, 2.0, 3.0]):.2f}"
-    '0.30 ± 0.25'
-    """
-    values, others = list(values), list(others)
-    if len(values) != len(others):
-        lengths = f"{len(values)} and {len(others)}"
-        raise ValueError(f"{lengths} values; pairs need as many of the one as of the other")
-    return interval([a - b for a, b in zip(values, others)], confidence=confidence)
+# ------------------------------------------------------------------------------------ measures
 
 
 class MaskedLoss(NamedTuple):
@@ -376,26 +126,6 @@ class MaskedLoss(NamedTuple):
     nats: float
     standard_error: float
     count: int
-
-
-class Band(NamedTuple):
-    """Tokens that the training text holds from `least` to below `most` times."""
-
-    least: int
-    most: float
-    accuracy: float
-    nats: float
-    count: int
-
-
-class Calibration(NamedTuple):
-    """error: the expected calibration error, from 0 to 1. Per bin that holds anything, in rising
-    order: the mean confidence, the share of right first answers, and how many answers it holds."""
-
-    error: float
-    confidence: torch.Tensor
-    accuracy: torch.Tensor
-    count: torch.Tensor
 
 
 def masked_loss(model, batches):
@@ -443,6 +173,16 @@ def masked_accuracy(model, batches, *, top_k=1):
     return (masked_answers(model, batches).ranks < top_k).double().mean().item()
 
 
+class Band(NamedTuple):
+    """Tokens that the training text holds from `least` to below `most` times."""
+
+    least: int
+    most: float
+    accuracy: float
+    nats: float
+    count: int
+
+
 def by_frequency(answers, counts, *, edges=(1, 10, 100, 1000, 10_000)):
     """Answers sorted by how often the training text holds the hidden token.
 
@@ -455,25 +195,34 @@ def by_frequency(answers, counts, *, edges=(1, 10, 100, 1000, 10_000)):
         A list of `Band`, of those that hold a hidden token.
 
     Raises:
-        ValueError: a hidden token outside of `counts`, counts below 0 or not whole, edges that do
-            not rise.
+        ValueError: counts below 0 or not whole, edges that do not rise from above 0.
+        IndexError: a hidden token outside of `counts`.
     """
-    edges = [whole_number("edges", edge) for edge in iterable("edges", edges, "whole numbers")]
-    if not edges or edges != sorted(set(edges)):
+    edges = list(edges)
+    if not edges or edges[0] <= 0 or edges != sorted(set(edges)):
         raise ValueError(f"edges={edges}; rising numbers are needed, such as 1, 10, 100")
-    counts = integers("counts", as_tensor("counts", counts, "cpu"), "(V,)")
+    counts = integers("counts", torch.as_tensor(counts).cpu(), "(V,)")
     if (counts < 0).any():
         raise ValueError(f"counts holds {counts.min().item()}; a number of at least 0 is needed")
-    ids("answers.targets", answers.targets, "(N,)", size=len(counts))
     often = counts[answers.targets]  # (N,)
     bands = []
     for least, most in zip([0, *edges], [*edges, math.inf]):
         part = (often >= least) & (often < most)
         if part.any():
             right, nats = (answers.ranks[part] == 0).double(), answers.nats[part]
-            band = Band(least, most, right.mean().item(), nats.mean().item(), int(part.sum()))
-            bands.append(band)
+            accuracy, loss, count = right.mean().item(), nats.mean().item(), int(part.sum())
+            bands.append(Band(least, most, accuracy, loss, count))
     return bands
+
+
+class Calibration(NamedTuple):
+    """error: the expected calibration error, from 0 to 1. Per bin that holds anything, in rising
+    order: the mean confidence, the share of right first answers, and how many answers it holds."""
+
+    error: float
+    confidence: torch.Tensor
+    accuracy: torch.Tensor
+    count: torch.Tensor
 
 
 def calibration(probabilities, targets, *, bins=15):
@@ -496,8 +245,7 @@ def calibration(probabilities, targets, *, bins=15):
     """
     bins = whole_number("bins", bins)
     probabilities = floats("probabilities", probabilities, "(N, V)").detach().cpu()
-    targets = ids("targets", targets, "(N,)").cpu()
-    ids("targets", targets, "(N,)", size=probabilities.shape[1])
+    targets = ids("targets", targets.cpu(), "(N,)", size=probabilities.shape[1])
     if not len(targets) or len(targets) != len(probabilities):
         pair = f"{len(probabilities)} rows of probabilities and {len(targets)} targets"
         raise ValueError(f"{pair}; one target for each row is needed, and one row at least")
@@ -506,9 +254,7 @@ def calibration(probabilities, targets, *, bins=15):
     wrong = ~((least >= 0) & ((sums - 1).abs() < rounding))  # NaN is wrong, too
     if wrong.any():
         row = f"a row of least {least[wrong][0]:.4g} and sum {sums[wrong][0]:.4g}"
-        raise ValueError(
-            f"probabilities holds {row}; numbers from 0 that sum to 1, as of softmax, are needed"
-        )
+        raise ValueError(f"probabilities holds {row}; numbers from 0 that sum to 1 are needed")
     best, first = probabilities.max(-1)  # (N,)
     best, right = best.double(), (first == targets).double()
     # Bins are open below and closed above. Rounded as the confidences are, 0.2 is not above 1/5.
@@ -536,9 +282,214 @@ def closed_gap(loss, start, floor):
     Raises:
         ValueError: a start that is not above the floor.
     """
-    loss, start, floor = (
-        number(name, value) for name, value in (("loss", loss), ("start", start), ("floor", floor))
-    )
-    if start <= floor:
+    if not start > floor:
         raise ValueError(f"start={start} is not above floor={floor}; a start above it is needed")
     return (start - loss) / (start - floor)
+
+
+# ------------------------------------------------------------------------------------ blanks
+
+
+def fill_mask(model, tokenizer, text, *, top_k=5, batch_size=32):
+    """The likeliest tokens for the blanks of a text, as transformers' `fill-mask` pipeline gives
+    them.
+
+    Args:
+        model: ours or transformers'.
+        tokenizer: ours or transformers'.
+        text: a str with one `[MASK]` or more, or a list of them.
+        top_k: candidates for a blank.
+        batch_size: texts read at once.
+
+    Returns:
+        For a text with one blank a list of `top_k` dicts, best first: `score` (its probability),
+        `token` (its id), `token_str` and `sequence` (the text with it). For several blanks a list
+        of such lists, whose sequences keep the special tokens. For a list of texts a list of both.
+
+    Raises:
+        ValueError: a text without a blank or longer than the model reads; a `top_k` or a
+            `batch_size` below 1.
+    """
+    texts = [text] if isinstance(text, str) else list(text)
+    top_k, batch_size = whole_number("top_k", top_k), whole_number("batch_size", batch_size)
+    rows = [encoded(model, tokenizer, one) for one in texts]
+    for one, row in zip(texts, rows):
+        if tokenizer.mask_token_id not in row:
+            raise ValueError(f"{one!r} has no [MASK]; write it where a word is to be found")
+    found = []
+    for start in range(0, len(rows), batch_size):
+        some = rows[start : start + batch_size]
+        fields = padded(some, tokenizer)
+        blank = fields["input_ids"] == tokenizer.mask_token_id  # (B, T)
+        best = read(model, fields, blank).softmax(-1).topk(top_k)  # (N, k)
+        answers = iter(zip(best.values.tolist(), best.indices.tolist()))
+        for row in some:
+            blanks = [place for place, index in enumerate(row) if index == tokenizer.mask_token_id]
+            lists = [_candidates(tokenizer, row, blanks, place, *next(answers)) for place in blanks]
+            found.append(lists if len(lists) > 1 else lists[0])
+    return found[0] if isinstance(text, str) else found
+
+
+def _candidates(tokenizer, row, blanks, place, scores, tokens):
+    """The dicts of one blank."""
+    # As the pipeline: beside other blanks special tokens are shown, but for padding.
+    hidden = set(tokenizer.all_special_ids) if len(blanks) == 1 else {tokenizer.pad_token_id}
+    found = []
+    for score, token in zip(scores, tokens):
+        filled = [*row[:place], token, *row[place + 1 :]]
+        sequence = _text(tokenizer, [index for index in filled if index not in hidden])
+        token_str = _text(tokenizer, [token])
+        found.append({"score": score, "token": token, "token_str": token_str, "sequence": sequence})
+    return found
+
+
+def _text(tokenizer, row):
+    """A row as text, without ids that only the model has: its rows may outnumber the tokens."""
+    known = [index for index, token in zip(row, tokens_of(tokenizer, row)) if token is not None]
+    return tokenizer.decode(known)
+
+
+# ------------------------------------------------------------------------- pseudo-log-likelihood
+
+
+def pseudo_log_likelihood(model, tokenizer, texts, *, whole_word=False, batch_size=64):
+    """How likely a masked model finds whole texts: each token is hidden in turn, and -log P summed.
+
+    No probability of a text: the answers need not agree with one another. A score to compare texts
+    by. Source: Salazar et al. 2020. A piece of a split word is easy to guess from its other pieces,
+    so with `whole_word` those to its right are hidden with it (Kauf and Ivanova 2023). `[UNK]` is a
+    token as any other; `[CLS]`, `[SEP]`, `[PAD]` and `[MASK]` are seen but not scored.
+
+    Args:
+        model, tokenizer: ours or transformers'.
+        texts: a list of str.
+        whole_word: see above; needs WordPiece's `##` pieces.
+        batch_size: rows read at once; a text of n tokens makes n rows.
+
+    Returns:
+        A list of float, for each text a log-likelihood in nats, at most 0.
+
+    Raises:
+        ValueError: one str for a list, a text without a token, or longer than the model reads; a
+            `batch_size` below 1.
+    """
+    whole_number("batch_size", batch_size)
+    texts = list(iterable("texts", texts, "texts"))
+    rows = [encoded(model, tokenizer, text) for text in texts]
+    questions = []  # the text's number; from where to where it is hidden; the first is scored
+    for which, row in enumerate(rows):
+        places = _scored(tokenizer, row)
+        if not places:
+            raise ValueError(f"text {which}, {texts[which]!r}, has no token to hide; leave it out")
+        pieces = [token.startswith("##") for token in tokens_of(tokenizer, row)]
+        for place in places:
+            end = place + 1
+            while whole_word and end < len(row) and pieces[end]:
+                end += 1
+            questions.append((which, place, end))
+    questions.sort(key=lambda question: len(rows[question[0]]))  # so that little is padded
+    totals = [0.0] * len(texts)
+    for start in range(0, len(questions), batch_size):
+        which, places, ends = zip(*questions[start : start + batch_size])
+        hidden = [list(rows[text]) for text in which]
+        for row, place, end in zip(hidden, places, ends):
+            row[place:end] = [tokenizer.mask_token_id] * (end - place)
+        fields = padded(hidden, tokenizer)
+        asked = torch.zeros_like(fields["input_ids"], dtype=torch.bool)  # (B, T)
+        asked[range(len(places)), places] = True
+        targets = torch.tensor([rows[text][place] for text, place in zip(which, places)])
+        nats = judged(read(model, fields, asked), targets)[1]
+        for text, nat in zip(which, nats.tolist()):
+            totals[text] -= nat
+    return totals
+
+
+def pseudo_perplexity(model, tokenizer, texts, *, whole_word=False, batch_size=64):
+    """exp of minus the mean pseudo-log-likelihood of a token, over all texts together.
+
+    So a long text counts for more than a short one. Arguments as of `pseudo_log_likelihood`.
+
+    Raises:
+        ValueError: as `pseudo_log_likelihood`.
+        ZeroDivisionError: no texts.
+    """
+    texts = list(iterable("texts", texts, "texts"))
+    how = {"whole_word": whole_word, "batch_size": batch_size}
+    total = sum(pseudo_log_likelihood(model, tokenizer, texts, **how))
+    count = sum(len(_scored(tokenizer, tokenizer.encode(text))) for text in texts)
+    return torch.tensor(-total / count, dtype=torch.float64).exp().item()  # inf where it overflows
+
+
+def _scored(tokenizer, row):
+    """The places of a row's own tokens, [UNK] among them."""
+    names = ("cls", "sep", "pad", "mask")
+    frame = {getattr(tokenizer, f"{name}_token_id") for name in names}
+    return [place for place, index in enumerate(row) if index not in frame]
+
+
+# ------------------------------------------------------------------------------------ intervals
+#
+# How sure a mean over a few runs is: Student's t. Lessons 13 and 14 read experiments with it.
+
+
+class Interval(NamedTuple):
+    """A mean with its confidence interval, all in the unit of the values.
+
+    >>> f"{Interval(0.5, 0.4, 0.6, count=3):.2f}"
+    '0.50 ± 0.10'
+    """
+
+    mean: float
+    low: float
+    high: float
+    count: int
+
+    def __format__(self, spec):
+        return f"{self.mean:{spec}} ± {(self.high - self.low) / 2:{spec}}"
+
+    def excludes(self, value):
+        """Whether `value` lies outside: the data and a true mean of `value` hardly agree."""
+        return not self.low <= value <= self.high
+
+
+def interval(values, *, confidence=0.95):
+    """The confidence interval of a mean, for a few independent values such as one a seed.
+
+    It is mean ± t · s / √n with the quantile of Student's t at n − 1 degrees of freedom (Student
+    1908), which is 4.30 for three values where the normal law has 1.96. It holds where the values
+    scatter normally, and tells of chance alone, of no error that all runs share.
+
+    Raises:
+        ValueError: fewer than two values, one that is no finite number, or a confidence that does
+            not lie between 0 and 1.
+
+    >>> f"{interval([2.0, 3.0, 4.0]):.2f}"
+    '3.00 ± 2.48'
+    """
+    if not 0 < confidence < 1:
+        raise refused("confidence", confidence, "a number between 0 and 1")
+    values = [number("a value", value) for value in values]
+    count = whole_number("the number of values", len(values), least=2)
+    mean, error = np.mean(values), np.std(values, ddof=1) / np.sqrt(count)
+    reach = float(stats.t.ppf((1 + confidence) / 2, count - 1) * error)
+    return Interval(float(mean), float(mean) - reach, float(mean) + reach, count)
+
+
+def paired(values, others, *, confidence=0.95):
+    """The interval of `values` less `others`, where the k-th of both share their luck.
+
+    Two arms of an experiment run with the same seeds share initial weights and order of data. What
+    a seed does to both of them falls out of the difference, which the two intervals apart would
+    count twice.
+
+    Raises:
+        ValueError: unequal lengths, and what `interval` refuses.
+
+    >>> f"{paired([1.3, 2.4, 3.2], [1.0, 2.0, 3.0]):.2f}"
+    '0.30 ± 0.25'
+    """
+    values, others = list(values), list(others)
+    if len(values) != len(others):
+        lengths = f"{len(values)} and {len(others)}"
+        raise ValueError(f"{lengths} values; pairs need as many of the one as of the other")
+    return interval([a - b for a, b in zip(values, others)], confidence=confidence)

@@ -6,33 +6,101 @@ Against BERT: positions by rotation (Su et al. 2021), norms before the parts ins
 2020), and padding is not computed.
 """
 
-from copy import copy
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import partial
 
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
-from mlm_lib.checks import (
-    can_look,
-    flag,
-    floats,
-    ids,
-    number,
-    probability,
-    real_mask,
-    refused,
-    tensor,
-    whole_number,
-)
-from mlm_lib.encoder import MOST_LAYERS, Dropout, EncoderOutput, attention_weights, drop
+from mlm_lib.checks import can_look, number, probability, real_mask, refused, tensor, whole_number
+from mlm_lib.encoder import Dropout, EncoderOutput, attend, check_sizes
 from mlm_lib.heads import MaskedLMHead
 from mlm_lib.unpadded import Padded, Unpadded
 
+
+@dataclass
+class ModernConfig:
+    """The sizes of a `ModernEncoder`, with ModernBERT's values where it has only one.
+
+    Args:
+        vocab_size: V, the number of tokens.
+        hidden_size: H, the width of every hidden state.
+        num_layers: the number of blocks, at most 1,000.
+        num_heads: A, attention heads per block; H/A must be a whole and even number.
+        intermediate_size: I, the width inside the feed-forward part; ModernBERT has 1.5H, and two
+            matrices of it where BERT has one.
+        window: a token of a local layer sees `window // 2` positions to each side, and itself.
+        global_every: block 0 and each so-manieth after it sees whole documents; with 1, all do.
+        max_length: how long rows are meant to be. Rotary positions need no table, so that longer
+            ones are computed as well; callers such as `fill_mask` heed it.
+        global_theta, local_theta: θ of the rotary positions in global and in local layers.
+        embedding_dropout: share of embeddings dropped in training.
+        attention_dropout: share of attention weights, and of attention's output.
+        mlp_dropout: share of the values inside the feed-forward part.
+        layer_norm_eps: what layer norm adds to the variance.
+        pad_token_id: the token whose embedding starts at zero and gets no gradient as an input;
+            None if there is none.
+        initializer_range: standard deviation of the initial weights; √(2·layers) times less where
+            a part's result is added to the stream.
+        initializer_cutoff: how many standard deviations off a weight may start.
+
+    Raises:
+        ValueError: a value outside what is said here, by its name.
+    """
+
+    vocab_size: int
+    hidden_size: int
+    num_layers: int
+    num_heads: int
+    intermediate_size: int
+    window: int = 128
+    global_every: int = 3
+    max_length: int = field(default=8192, kw_only=True)
+    global_theta: float = field(default=160_000.0, kw_only=True)
+    local_theta: float = field(default=10_000.0, kw_only=True)
+    embedding_dropout: float = field(default=0.0, kw_only=True)
+    attention_dropout: float = field(default=0.0, kw_only=True)
+    mlp_dropout: float = field(default=0.0, kw_only=True)
+    layer_norm_eps: float = field(default=1e-5, kw_only=True)
+    pad_token_id: int | None = field(default=0, kw_only=True)
+    initializer_range: float = field(default=0.02, kw_only=True)
+    initializer_cutoff: float = field(default=2.0, kw_only=True)
+
+    def __post_init__(self):
+        check_sizes(self)
+        whole_number("window", self.window, least=2)  # a window of 1 would reach no one
+        H, A = self.hidden_size, self.num_heads
+        if H // A % 2:
+            sizes = f"hidden_size={H} gives each of num_heads={A} a size of {H // A}, which is odd"
+            raise ValueError(f"{sizes}; rotary positions turn pairs of numbers")
+        for name in ("embedding_dropout", "attention_dropout", "mlp_dropout"):
+            setattr(self, name, probability(name, getattr(self, name)))
+        for name in ("global_theta", "local_theta", "initializer_cutoff"):
+            setattr(self, name, number(name, getattr(self, name), above=0))
+
+    def reach(self, layer):
+        """How far to each side a token of a layer sees; None for the whole document.
+
+        >>> [ModernConfig(9, 8, 5, 2, 12, window=6).reach(layer) for layer in range(5)]
+        [None, 3, 3, None, 3]
+        """
+        return self.window // 2 if layer % self.global_every else None
+
+    def parts(self):
+        """A `ModernEncoder` and ModernBERT's head, tied to its word embeddings."""
+        encoder = ModernEncoder(self)
+        head = MaskedLMHead(
+            self.hidden_size,
+            token_embedding=encoder.embeddings.word,
+            layer_norm_eps=self.layer_norm_eps,
+            bias=False,
+        )
+        draw(head.dense.weight, self, added=True)
+        return encoder, head
+
+
 # ------------------------------------------------------------------------------------ rotary
-#
-# Rotary positions: a query and a key are turned, and their product knows the distance. Lesson 16.
 #
 # Su et al. (2021). The numbers of a head are taken in pairs, as points of a plane, and the pair
 # number i of the token at position t is turned by the angle t / θ^(2i/D). A product of two turned
@@ -52,24 +120,16 @@ class Turns:
         theta: θ; the slowest pair needs nearly 2πθ positions for a full turn.
 
     Raises:
-        ValueError: an odd or too small D, a θ that is not above 0.
+        ValueError: a θ that is not above 0.
     """
 
     def __init__(self, positions, head_size, theta):
         tensor("positions", positions, "(N,)")
-        head_size, theta = whole_number("head_size", head_size, 2), number("theta", theta, above=0)
-        if head_size % 2:
-            raise ValueError(f"head_size={head_size}; rotary positions turn pairs, so it is even")
+        theta = number("theta", theta, above=0)
         pairs = torch.arange(0, head_size, 2, dtype=torch.float32, device=positions.device)
         angles = positions.float()[:, None] * (1.0 / theta ** (pairs / head_size))  # (N, D/2)
         self.cos = angles.cos().repeat(1, 2)[:, None]  # (N, 1, D), for both of a pair
         self.sin = angles.sin()[:, None]  # (N, 1, D/2)
-
-    def at(self, positions):
-        """The turns at some of the positions: their numbers, (M,), which may repeat."""
-        some = copy(self)
-        some.cos, some.sin = (part.index_select(0, positions) for part in (self.cos, self.sin))
-        return some
 
     def turn(self, vectors):
         """(..., N, A, D) to the same, each of the A heads turned as its position says.
@@ -80,14 +140,10 @@ class Turns:
         tensor([[[1.0000, 0.0000]],
         <BLANKLINE>
                 [[0.5403, 0.8415]]])
-
-        Raises:
-            ValueError: what is not floating point.
         """
-        floats("vectors", vectors, "(..., N, A, D)")
         wide = torch.promote_types(vectors.dtype, torch.float32)
-        how = _turned if torch.compiler.is_compiling() else _Turn.apply
-        return how(vectors, self.cos.to(wide), self.sin.to(wide))
+        turn = _turned if torch.compiler.is_compiling() else _Turn.apply  # which cannot be exported
+        return turn(vectors, self.cos.to(wide), self.sin.to(wide))
 
 
 def _turned(vectors, cos, sin):
@@ -114,12 +170,7 @@ class _Turn(torch.autograd.Function):
         return _Turn.apply(gradient, cos, -sin), None, None  # autograd narrows it again
 
 
-# ------------------------------------------------------------------------------------ modern blocks
-#
-# Blocks of ModernBERT: attention that turns, GeGLU, and norms before both. In lesson 16.
-#
-# Warner et al. (2024); equal to transformers' `ModernBertEncoderLayer`. A block runs on either layout
-# of `unpadded.py`, and reads the sizes of a `modern.ModernConfig`.
+# ------------------------------------------------------------------------------------ blocks
 
 
 class ModernAttention(nn.Module):
@@ -198,27 +249,25 @@ class ModernBlocks(nn.ModuleList):
 
         This is what `leakage.dependencies` can look at: which inputs does an output depend on?
         """
-        floats("hidden", hidden, "(B, T, H)")
         layout = layout_of("hidden", hidden[..., 0], mask, unpadded)
         return layout.put(self.run(layout.take(hidden), layout)[0])
 
-    def run(self, hidden, layout, *, keep=None, need_weights=False, select=None):
-        """(..., H) in a layout to (..., H), and each block's weights; `keep` sees all but the last.
+    def run(self, hidden, layout, *, states=None, need_weights=False, select=None):
+        """(..., H) in a layout to (..., H), and each block's weights or None.
 
-        Angles are computed once for each θ, not once a layer.
+        `states`, a list, is given what each block reads, (B, T, H). Angles are computed once for
+        each θ, not once a layer.
         """
         turns, attentions = {}, []
         for block in self:
+            if states is not None:
+                states.append(layout.put(hidden))
             theta, size = block.attention.theta, block.attention.head_size
             if theta not in turns:
-                turns[theta] = layout.turns(partial(Turns, head_size=size, theta=theta))
-            last = block is self[-1]
-            hidden, weights = block(
-                hidden, layout, turns[theta], need_weights, select if last else None
-            )
+                turns[theta] = Turns(layout.positions, size, theta)
+            chosen = select if block is self[-1] else None
+            hidden, weights = block(hidden, layout, turns[theta], need_weights, chosen)
             attentions.append(weights)
-            if keep and not last:
-                keep(hidden)
         return hidden, attentions
 
 
@@ -248,116 +297,6 @@ def layout_of(name, rows, mask, unpadded):
     return Padded(real, rows.shape, rows.device)
 
 
-def attend(query, key, value, mask, *, share=0.0, need_weights=False):
-    """Values mixed by attention, (b, A, t, D), and the weights, (b, A, t, s), or None.
-
-    Args:
-        query, key, value: (b, A, t, D), (b, A, s, D), (b, A, s, D).
-        mask: True where a query may see a key, of a shape that fits the weights; None: all may.
-        share: share of weights to drop.
-        need_weights: whether the weights are wanted.
-    """
-    if need_weights or share and query.device.type == "cpu":  # fused, it drops weights slowly there
-        weights = attention_weights(query, key, mask)
-        return drop(weights, share) @ value, weights
-    options = {"attn_mask": mask, "dropout_p": share}
-    return F.scaled_dot_product_attention(query, key, value, **options), None
-
-
-SHARES = ("embedding_dropout", "attention_dropout", "mlp_dropout")
-
-
-@dataclass
-class ModernConfig:
-    """The sizes of a `ModernEncoder`, with ModernBERT's values where it has only one.
-
-    Args:
-        vocab_size: V, the number of tokens.
-        hidden_size: H, the width of every hidden state.
-        num_layers: the number of blocks, at most 1,000.
-        num_heads: A, attention heads per block; H/A must be a whole and even number.
-        intermediate_size: I, the width inside the feed-forward part; ModernBERT has 1.5H, and two
-            matrices of it where BERT has one.
-        window: a token of a local layer sees `window // 2` positions to each side, and itself.
-        global_every: block 0 and each so-manieth after it sees whole documents; with 1, all do.
-        max_length: how long rows are meant to be. Rotary positions need no table, so that longer
-            ones are computed as well; callers such as `fill_mask` heed it.
-        global_theta, local_theta: θ of the rotary positions in global and in local layers.
-        embedding_dropout: share of embeddings dropped in training.
-        attention_dropout: share of attention weights, and of attention's output.
-        mlp_dropout: share of the values inside the feed-forward part.
-        layer_norm_eps: what layer norm adds to the variance.
-        pad_token_id: the token whose embedding starts at zero and gets no gradient as an input;
-            None if there is none.
-        initializer_range: standard deviation of the initial weights; √(2·layers) times less where
-            a part's result is added to the stream.
-        initializer_cutoff: how many standard deviations off a weight may start.
-
-    Raises:
-        ValueError: a value outside what is said here, by its name.
-    """
-
-    vocab_size: int
-    hidden_size: int
-    num_layers: int
-    num_heads: int
-    intermediate_size: int
-    window: int = 128
-    global_every: int = 3
-    max_length: int = field(default=8192, kw_only=True)
-    global_theta: float = field(default=160_000.0, kw_only=True)
-    local_theta: float = field(default=10_000.0, kw_only=True)
-    embedding_dropout: float = field(default=0.0, kw_only=True)
-    attention_dropout: float = field(default=0.0, kw_only=True)
-    mlp_dropout: float = field(default=0.0, kw_only=True)
-    layer_norm_eps: float = field(default=1e-5, kw_only=True)
-    pad_token_id: int | None = field(default=0, kw_only=True)
-    initializer_range: float = field(default=0.02, kw_only=True)
-    initializer_cutoff: float = field(default=2.0, kw_only=True)
-
-    def __post_init__(self):
-        for name in [size.name for size in fields(self) if size.type is int]:
-            least = 2 if name == "window" else 1  # a window of 1 would reach no one
-            setattr(self, name, whole_number(name, getattr(self, name), least, 2**31 - 1))
-        whole_number("num_layers", self.num_layers, most=MOST_LAYERS)
-        H, A = self.hidden_size, self.num_heads
-        if H % A:
-            raise ValueError(f"hidden_size={H} cannot be divided among num_heads={A}")
-        if H // A % 2:
-            raise ValueError(
-                f"hidden_size={H} gives each of num_heads={A} a size of {H // A}, which is odd; "
-                "rotary positions turn pairs of numbers"
-            )
-        for name in SHARES:
-            setattr(self, name, probability(name, getattr(self, name)))
-        for name in ("global_theta", "local_theta", "initializer_cutoff"):
-            setattr(self, name, number(name, getattr(self, name), above=0))
-        for name in ("layer_norm_eps", "initializer_range"):
-            setattr(self, name, number(name, getattr(self, name), least=0))
-        pad, most = self.pad_token_id, self.vocab_size - 1
-        self.pad_token_id = whole_number("pad_token_id", pad, 0, most, none=True)
-
-    def reach(self, layer):
-        """How far to each side a token of a layer sees; None for the whole document.
-
-        >>> [ModernConfig(9, 8, 5, 2, 12, window=6).reach(layer) for layer in range(5)]
-        [None, 3, 3, None, 3]
-        """
-        return self.window // 2 if layer % self.global_every else None
-
-    def parts(self):
-        """A `ModernEncoder` and ModernBERT's head, tied to its word embeddings."""
-        encoder = ModernEncoder(self)
-        head = MaskedLMHead(
-            self.hidden_size,
-            token_embedding=encoder.embeddings.word,
-            layer_norm_eps=self.layer_norm_eps,
-            bias=False,
-        )
-        draw(head.dense.weight, self, added=True)
-        return encoder, head
-
-
 class ModernEmbeddings(nn.Module):
     """A token's vector, normalised. Where it stands is told in attention."""
 
@@ -384,16 +323,13 @@ class ModernEncoder(nn.Module):
     Args:
         config: a `ModernConfig`.
         unpadded: whether to leave padding out where that is possible.
-
-    Raises:
-        ValueError: a `config` that is none, an `unpadded` that is neither True nor False.
     """
+
+    selects = True  # `forward` takes `select`; `MaskedLanguageModel` asks for this
 
     def __init__(self, config, *, unpadded=True):
         super().__init__()
-        if not isinstance(config, ModernConfig):
-            raise refused("config", config, "a ModernConfig")
-        self.config, self.unpadded = config, flag("unpadded", unpadded)
+        self.config, self.unpadded = config, unpadded
         self.embeddings = ModernEmbeddings(config)
         self.blocks = ModernBlocks(ModernBlock(config, i) for i in range(config.num_layers))
         self.norm = plain_norm(config)
@@ -422,22 +358,15 @@ class ModernEncoder(nn.Module):
             (B, T, H), or what `select` picks of it; an `EncoderOutput` if either flag is set.
 
         Raises:
-            ValueError: ids outside the vocabulary, a mask of another shape, with other values, or
-                without a single real token.
+            ValueError: a mask of another shape, with other values, or without a single real token.
+            IndexError: on a processor, real ids outside the vocabulary.
         """
-        ids("input_ids", input_ids, size=self.config.vocab_size)
-        flag("output_hidden_states", output_hidden_states)
-        flag("output_attentions", output_attentions)
         unpadded = self.unpadded and not output_attentions
         layout = layout_of("input_ids", input_ids, attention_mask, unpadded)
         hidden = self.embeddings(layout.take(input_ids))  # (B, T, H), or (N, H) of real tokens
-        states = [layout.put(hidden)] if output_hidden_states else []
+        states = [] if output_hidden_states else None
         hidden, attentions = self.blocks.run(
-            hidden,
-            layout,
-            keep=(lambda state: states.append(layout.put(state))) if output_hidden_states else None,
-            need_weights=output_attentions,
-            select=select,
+            hidden, layout, states=states, need_weights=output_attentions, select=select
         )
         hidden = self.norm(hidden)  # without a bias, what is 0 stays 0
         hidden = layout.put(hidden) if select is None else hidden

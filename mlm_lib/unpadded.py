@@ -10,7 +10,9 @@ the ways that we measured (`python -m benchmarks.modern --ways`).
 import torch
 import torch.nn.functional as F
 
-LONG = 8  # documents of so many reaches and more are read window by window
+# Documents of so many reaches and more are read window by window. A piece of two reaches looks at
+# four, so that from here on at most half of the pairs are computed, which pays for the cutting.
+LONG = 8
 NOWHERE = -(10**9)  # the position of what only fills up a window
 
 
@@ -27,10 +29,6 @@ class Padded:
         self.real = real
         self.positions = torch.arange(shape[1], device=device)  # (T,), of tokens in their rows
         self.masks = {}
-
-    def turns(self, make):
-        """`make(positions)` for the tokens of this layout."""
-        return make(self.positions)
 
     def take(self, rows):
         """(B, T, ...) in this layout."""
@@ -88,10 +86,6 @@ class Unpadded:
         counted = zip(*lengths[lengths > 0].unique(return_counts=True))
         self.calls = [(count.item(), length.item()) for length, count in counted]
         self.plans = {}
-
-    def turns(self, make):
-        """`make(positions)` for the tokens of this layout, made once for each position."""
-        return make(torch.arange(self.shape[1], device=self.places.device)).at(self.positions)
 
     def take(self, rows):
         """(B, T, ...) to (N, ...)."""

@@ -1,43 +1,176 @@
-"""Losses, accuracy, bands and calibration: worked by hand, and against loops."""
+"""What a model is worth: worked by hand, against loops over single rows, and the pipeline."""
 
 import math
 import random
 
+import numpy as np
 import pytest
 import torch
-from readers import TOKENIZER, Says, V, batches_of, both_models, masked_rows
-from small_runs import GRAMMAR
+from readers import (
+    HF,
+    OURS,
+    TEXTS,
+    TOKENIZER,
+    Says,
+    V,
+    assert_leaves_no_trace,
+    batches_of,
+    both_models,
+    both_tokenizers,
+    log_probs,
+    masked_rows,
+)
+from scipy import stats
+from transformers import pipeline
 
 from mlm_lib.evaluation import (
     Answers,
     Band,
+    Interval,
     by_frequency,
     calibration,
     closed_gap,
+    fill_mask,
+    interval,
     masked_accuracy,
     masked_answers,
     masked_loss,
     mean_nats,
+    paired,
+    pseudo_log_likelihood,
+    pseudo_perplexity,
 )
-from mlm_lib.grammar import Grammar
 from mlm_lib.masking import MaskingCollator
+from mlm_lib.pretrained import load_checkpoint, to_hf
 from mlm_lib.training import HeldOut
+from mlm_lib.wordpiece import WordPieceTokenizer
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-BATCHES = batches_of(masked_rows(), 4)
+ROWS = masked_rows()
+BATCHES = batches_of(ROWS, 4)
+UNIFORM = torch.zeros(V)
+each_precision = pytest.mark.parametrize(
+    "dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16], ids=str
+)
+
+
+def rough(model):
+    """A model of 16 bits."""
+    made = type(HF)(HF.config) if model is HF else type(model).from_config(model.embedder.config)
+    return made.bfloat16()
 
 
 def answers(nats, rows, targets=None, ranks=None):
     zeros = [0] * len(nats)
-    return Answers(
-        torch.tensor(targets or zeros),
-        torch.tensor(nats, dtype=torch.float64),
-        torch.tensor(ranks or zeros),
-        torch.tensor(rows),
+    nats = torch.tensor(nats, dtype=torch.float64)
+    targets, ranks = torch.tensor(targets or zeros), torch.tensor(ranks or zeros)
+    return Answers(targets, nats, ranks, torch.tensor(rows))
+
+
+def measures(model):
+    """Each way of asking a model."""
+    return (
+        lambda: masked_answers(model, BATCHES).nats.tolist(),
+        lambda: fill_mask(model, TOKENIZER, SEVERAL),
+        lambda: pseudo_log_likelihood(model, TOKENIZER, TEXTS),
     )
 
 
-# ------------------------------------------------------------------------------------ loss
+# ------------------------------------------------------------------------------------ answers
+
+
+def by_hand(model, rows):
+    """[(target, nats, rank, row)], one row and one label at a time."""
+    found = []
+    for number, (ids, labels) in enumerate(rows):
+        for logs, target in zip(log_probs(model, ids).tolist(), labels):
+            if target != -100:
+                order = sorted(range(V), key=lambda token: (-logs[token], token))
+                found.append((target, -logs[target], order.index(target), number))
+    return found
+
+
+@both_models
+@pytest.mark.parametrize("size", [1, 4, 99])
+def test_answers_are_those_of_a_loop_over_single_rows(model, size):
+    found, expected = masked_answers(model, batches_of(ROWS, size)), by_hand(model, ROWS)
+    targets, nats, ranks, rows = map(list, zip(*expected))
+    assert (found.targets.tolist(), found.ranks.tolist()) == (targets, ranks)
+    assert found.nats.tolist() == pytest.approx(nats, rel=1e-9) and len(set(ranks)) > 3
+    assert found.rows.tolist() == rows and {0, 4, 8}.isdisjoint(rows)  # those without a label
+    for top_k in (1, 3, V):
+        share = sum(rank < top_k for rank in ranks) / len(ranks)
+        accuracy = masked_accuracy(model, batches_of(ROWS, size), top_k=top_k)
+        assert accuracy == pytest.approx(share)
+
+
+@both_models
+def test_asking_leaves_no_trace(model):
+    for measure in measures(model):
+        assert_leaves_no_trace(model, measure)
+    assert not masked_answers(model, BATCHES).nats.requires_grad
+
+
+def test_the_mode_is_put_back_after_an_error_too():
+    model = Says(UNIFORM * math.nan).train()
+    with pytest.raises(ValueError, match="best score is nan"):
+        masked_answers(model, BATCHES)
+    assert model.training
+
+
+def test_of_equally_likely_tokens_the_first_comes_first_so_that_silence_is_no_answer():
+    ids = torch.arange(V)[None]  # each token is asked once
+    batch = {"input_ids": ids, "labels": ids}
+    found = masked_answers(Says(UNIFORM), [batch])
+    assert found.ranks.tolist() == list(range(V))
+    assert found.nats.tolist() == pytest.approx([math.log(V)] * V)
+    assert masked_accuracy(Says(UNIFORM), [batch], top_k=4) == 4 / V
+
+
+@both_models
+def test_scores_of_16_bits_are_summed_in_more(model):
+    model = rough(model)
+    found = masked_answers(model, batches_of(ROWS, 1))
+    expected = [nats for _, nats, *_ in by_hand(model, ROWS)]
+    assert found.nats.dtype == torch.float64
+    assert found.nats.tolist() == pytest.approx(expected, rel=1e-6)
+
+
+@both_models
+def test_batches_from_a_generator_and_of_32_bits_do(model):
+    narrow = ({name: rows.int() for name, rows in batch.items()} for batch in BATCHES)
+    found = masked_answers(model, narrow)
+    assert found.targets.dtype == torch.long
+    assert found.nats.equal(masked_answers(model, BATCHES).nats)
+
+
+@pytest.mark.parametrize("score", [math.nan, math.inf, -math.inf])
+def test_scores_that_are_no_numbers_are_refused_but_a_token_may_be_impossible(score):
+    scores = torch.full((V,), score)
+    with pytest.raises(ValueError, match=f"best score is {score}; .* load others"):
+        masked_answers(Says(scores), BATCHES)
+    scores = torch.full((V,), -math.inf)
+    scores[5] = 0.0
+    found = masked_answers(Says(scores), BATCHES)
+    pairs = set(zip((found.targets == 5).tolist(), found.nats.tolist()))
+    assert pairs == {(True, 0.0), (False, math.inf)}
+
+
+@both_models
+@pytest.mark.parametrize("label", [V, -1])
+def test_a_label_that_is_no_token_is_named(model, label):
+    batch = {"input_ids": torch.tensor([[5, 6]]), "labels": torch.tensor([[-100, label]])}
+    with pytest.raises(ValueError, match=f"labels holds {label}; a number from 0 to 15"):
+        masked_answers(model, [batch])
+
+
+@pytest.mark.parametrize("rows", [[], [([5, 6], [-100, -100])]])
+def test_without_a_label_there_is_nothing_to_measure(rows):
+    with pytest.raises(ValueError, match=f"{len(rows)} rows without a label; mask more"):
+        masked_answers(OURS, batches_of(rows, 2))
+
+
+# ------------------------------------------------------------------------------ loss and accuracy
 
 
 @both_models
@@ -55,6 +188,7 @@ def test_the_loss_is_that_of_held_out_with_each_token_counted_once(model):
 def test_the_standard_error_takes_the_tokens_of_a_row_as_one_draw():
     # Rows of sums 3 and 6, counts 2 and 1; mean 9/3. What they lie off: 3 - 2·3 and 6 - 1·3.
     assert mean_nats(answers([1.0, 2.0, 6.0], [4, 4, 9])) == pytest.approx((3.0, 2.0, 3))
+    assert mean_nats(answers([1.0, 2.0], [7, 7])) == (1.5, math.inf, 2)  # one row tells nothing
 
 
 def test_the_standard_error_is_that_of_a_bootstrap_over_rows():
@@ -70,52 +204,14 @@ def test_the_standard_error_is_that_of_a_bootstrap_over_rows():
     assert found.standard_error == pytest.approx(torch.tensor(means).std().item(), rel=0.06)
 
 
-def test_the_standard_error_is_that_of_the_grammars_floor(tmp_path, monkeypatch):
-    path = tmp_path / "zoo.toml"
-    path.write_text(GRAMMAR)
-    grammar = Grammar.load(path)
-    rows = [[1.0, 2.0], [6.0], [0.5, 0.25, 3.0]]
-    nats = [torch.tensor(row, dtype=torch.float64) for row in rows]
-    monkeypatch.setattr(grammar, "_masked_surprises", lambda *_: nats)
-    floor = grammar.floor(grammar.sample(3))
-    assert mean_nats(answers(sum(rows, []), [0, 0, 1, 2, 2, 2])) == pytest.approx(tuple(floor))
-
-
-def test_one_row_tells_nothing_of_how_rows_differ():
-    assert mean_nats(answers([1.0, 2.0], [7, 7])) == (1.5, math.inf, 2)
-
-
-# ------------------------------------------------------------------------------------ accuracy
-
-
-@both_models
-@pytest.mark.parametrize("top_k", [1, 3, V])
-def test_the_accuracy_is_the_share_of_tokens_among_the_likeliest(model, top_k):
-    hits = []
-    for batch in BATCHES:
-        with torch.no_grad():
-            logits = model(batch["input_ids"], batch["attention_mask"])["logits"]
-        best = logits.topk(top_k).indices  # (B, T, k)
-        hits += (best == batch["labels"][..., None]).any(-1)[batch["labels"] >= 0].tolist()
-    assert masked_accuracy(model, BATCHES, top_k=top_k) == pytest.approx(sum(hits) / len(hits))
-
-
-@pytest.mark.parametrize("top_k", [1, 4])
-def test_a_reader_who_says_nothing_is_right_as_often_as_chance(top_k):
-    batch = {"input_ids": torch.arange(V)[None], "labels": torch.arange(V)[None]}
-    assert masked_accuracy(Says(torch.zeros(V)), [batch], top_k=top_k) == top_k / V
-
-
 # ------------------------------------------------------------------------------------ bands
 
 # Tokens 0..4 come 0, 1, 9, 10 and 500 times.
 COUNTS = [0, 1, 9, 10, 500]
-ASKED = answers(
-    [4.0, 2.0, 3.0, 1.0, 0.5], list(range(5)), targets=[0, 1, 2, 3, 4], ranks=[1, 0, 2, 0, 0]
-)
+ASKED = answers([4.0, 2.0, 3.0, 1.0, 0.5], [*range(5)], targets=[*range(5)], ranks=[1, 0, 2, 0, 0])
 
 
-@pytest.mark.parametrize("counts", [COUNTS, torch.tensor(COUNTS), torch.tensor(COUNTS).int()])
+@pytest.mark.parametrize("counts", [COUNTS, torch.tensor(COUNTS).int()])
 def test_answers_are_sorted_into_bands_closed_below_and_open_above(counts):
     assert by_frequency(ASKED, counts, edges=iter([1, 10, 100, 200])) == [
         Band(0, 1, 0.0, 4.0, 1),
@@ -125,36 +221,23 @@ def test_answers_are_sorted_into_bands_closed_below_and_open_above(counts):
     ]
 
 
-@both_models
-def test_every_answer_stands_in_one_band_and_the_bands_average_to_the_whole(model):
-    found = masked_answers(model, BATCHES)
-    bands = by_frequency(found, [0, 3, 30, 300] * 4)
-    assert len(bands) == 4 and sum(band.count for band in bands) == len(found.ranks)
-    for name, whole in (
-        ("nats", masked_loss(model, BATCHES).nats),
-        ("accuracy", masked_accuracy(model, BATCHES)),
-    ):
-        total = sum(getattr(band, name) * band.count for band in bands)
-        assert total / len(found.ranks) == pytest.approx(whole)
-
-
 @pytest.mark.parametrize(
-    "counts, edges, words",
+    "counts, edges, error, words",
     [
-        (COUNTS[:4], [1], "answers.targets holds 4; a number from 0 to 3"),
-        ([*COUNTS[:4], -2], [1], "counts holds -2; a number of at least 0"),
-        (COUNTS, [10, 1], r"edges=\[10, 1\]; rising numbers"),
-        (COUNTS, [1, 1], r"edges=\[1, 1\]; rising numbers"),
-        (COUNTS, [], r"edges=\[\]; rising numbers"),
-        (COUNTS, "110", "edges='110'; a list of whole numbers"),
+        (COUNTS[:4], [1], IndexError, "out of bounds"),
+        ([*COUNTS[:4], -2], [1], ValueError, "counts holds -2; a number of at least 0"),
+        ([0.5] * 5, [1], ValueError, "counts=.* whole numbers"),
+        (COUNTS, [10, 1], ValueError, r"edges=\[10, 1\]; rising numbers"),
+        (COUNTS, [0, 1], ValueError, r"edges=\[0, 1\]; rising numbers"),
+        (COUNTS, [], ValueError, r"edges=\[\]; rising numbers"),
     ],
 )
-def test_bands_that_cannot_be_are_refused(counts, edges, words):
-    with pytest.raises(ValueError, match=words):
+def test_bands_that_cannot_be_are_refused(counts, edges, error, words):
+    with pytest.raises(error, match=words):
         by_frequency(ASKED, counts, edges=edges)
 
 
-# ------------------------------------------------------------------------------------ calibration
+# ------------------------------------------------------------------------- calibration and the gap
 
 
 def test_a_calibration_worked_by_hand():
@@ -171,7 +254,7 @@ def test_a_calibration_worked_by_hand():
     assert found.error == pytest.approx((0.4 + 2 * 0.25 + 0) / 4)
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
+@each_precision
 @pytest.mark.parametrize("bins", [1, 5, 15, 20])
 def test_a_confidence_at_the_end_of_a_bin_belongs_to_it_however_it_is_rounded(dtype, bins):
     for place in range(1, bins + 1):
@@ -195,19 +278,17 @@ def test_certain_answers_stand_in_the_last_bin_and_even_ones_in_the_first():
     assert calibration(rounded, torch.tensor([0, 0])).count.tolist() == [2]
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
+@each_precision
 def test_a_reader_whose_answers_come_as_often_as_he_says_is_calibrated(dtype):
-    draw = torch.Generator().manual_seed(0)
-    logits = 4 * torch.randn(8000, 9, generator=draw)
-    targets = logits.softmax(-1).multinomial(1, generator=draw)[:, 0]
-    assert calibration(logits.to(dtype).softmax(-1), targets).error < 0.02
+    logits = 4 * torch.randn(8000, 9)
+    targets = logits.softmax(-1).multinomial(1)[:, 0]
+    assert calibration(logits.to(dtype).softmax(-1), targets).error < 0.025
     assert calibration((3 * logits).to(dtype).softmax(-1), targets).error > 0.1
 
 
 def test_calibration_is_that_of_a_loop_over_bins():
-    draw = torch.Generator().manual_seed(1)
-    chances = (2 * torch.randn(300, 5, generator=draw)).double().softmax(-1).requires_grad_()
-    targets = torch.randint(5, (300,), generator=draw)
+    chances = (2 * torch.randn(300, 5)).double().softmax(-1).requires_grad_()
+    targets = torch.randint(5, (300,))
     found, error = calibration(chances, targets, bins=7), 0.0
     for low in range(7):
         inside = [
@@ -226,10 +307,11 @@ def test_calibration_is_that_of_a_loop_over_bins():
         ([[0.5, 0.6]], [0], "holds a row of least 0.5 and sum 1.1; numbers from 0 that sum to 1"),
         ([[1.0, 0.0], [1.5, -0.5]], [0, 0], "holds a row of least -0.5 and sum 1;"),
         ([[0.5, math.nan]], [0], "holds a row of least nan and sum nan;"),
-        ([[0.5, math.inf]], [0], "holds a row of least 0.5 and sum inf;"),
         ([[0.5, 0.5]], [2], "targets holds 2; a number from 0 to 1"),
         ([[0.5, 0.5]], [-100], "targets holds -100; a number from 0 to 1"),
+        ([[0.5, 0.5]], [[0]], r"targets=.*a tensor \(N,\)"),
         ([[0.5, 0.5]], [0, 1], "1 rows of probabilities and 2 targets; one target for each"),
+        ([[0.5, 0.5]][:0], [], r"probabilities=.*a tensor \(N, V\)"),
     ],
 )
 def test_what_is_no_distribution_or_no_target_is_refused(chances, targets, words):
@@ -237,19 +319,234 @@ def test_what_is_no_distribution_or_no_target_is_refused(chances, targets, words
         calibration(torch.tensor(chances), torch.tensor(targets))
 
 
-def test_no_answers_have_no_calibration():
-    with pytest.raises(ValueError, match="0 rows of probabilities and 0 targets; .* one row at"):
-        calibration(torch.ones(0, 5), torch.ones(0).long())
-
-
-# ------------------------------------------------------------------------------------ the gap
-
-
 def test_the_closed_gap_is_0_at_the_start_1_at_the_floor_and_may_be_passed():
     assert [closed_gap(loss, 5, 1) for loss in (5, 2, 1, 6, 0.5)] == [0, 0.75, 1, -0.25, 1.125]
+    for start in (1.0, 0.5, math.nan):
+        with pytest.raises(ValueError, match=f"start={start} is not above floor=1.0"):
+            closed_gap(0.7, start, 1.0)
 
 
-@pytest.mark.parametrize("start", [1.0, 0.5])
-def test_there_is_no_gap_unless_the_start_lies_above_the_floor(start):
-    with pytest.raises(ValueError, match=f"start={start} is not above floor=1.0; a start above"):
-        closed_gap(0.7, start, 1.0)
+# ------------------------------------------------------------------------------------ blanks
+
+ONE = ["a [MASK] c", "[MASK]", "[MASK]a b", "abba [MASK] zz", "[PAD] [MASK] a [SEP] b [PAD]"]
+SEVERAL = ["[MASK] [MASK]", "a [MASK] c [MASK] ab", "[PAD] [MASK] zz [MASK] [SEP] a [MASK]"]
+
+
+def same(found, expected):
+    """Lists of dicts, or lists of such, with scores to 1e-6 of themselves."""
+    assert len(found) == len(expected)
+    for mine, theirs in zip(found, expected):
+        if isinstance(mine, list):
+            same(mine, theirs)
+        else:
+            assert list(mine) == ["score", "token", "token_str", "sequence"]
+            assert mine == theirs | {"score": pytest.approx(theirs["score"], rel=1e-6)}
+
+
+@both_models
+@both_tokenizers
+@pytest.mark.parametrize("top_k", [1, V])
+def test_blanks_are_filled_as_by_the_pipeline(model, tokenizer, top_k):
+    fill = pipeline("fill-mask", model=HF, tokenizer=TOKENIZER.to_hf(), top_k=top_k)
+    for text in ONE + SEVERAL:
+        same(fill_mask(model, tokenizer, text, top_k=top_k), fill(text))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "The film was [MASK] and I'd watch it again.",
+        "Don't [MASK]: the [MASK] wasn't very good, was it?",
+    ],
+)
+def test_the_models_of_the_course_fill_as_the_pipeline_does(text):
+    model, fast = load_checkpoint()
+    theirs, words = to_hf(model.double()), WordPieceTokenizer(fast.get_vocab())
+    expected = pipeline("fill-mask", model=theirs, tokenizer=fast)(text)
+    for reader in (model, theirs):
+        same(fill_mask(reader, words, text), expected)
+        same(fill_mask(reader, fast, text), expected)
+
+
+@both_models
+@pytest.mark.parametrize("batch_size", [1, 3, 32])
+def test_many_texts_are_filled_as_each_alone_in_any_order(model, batch_size):
+    texts = ONE + SEVERAL
+    alone = [fill_mask(model, TOKENIZER, text) for text in texts]
+    same(fill_mask(model, TOKENIZER, texts, batch_size=batch_size), alone)
+    turned = fill_mask(model, TOKENIZER, iter(texts[::-1]), batch_size=batch_size)
+    same(turned, alone[::-1])
+    assert fill_mask(model, TOKENIZER, texts[:1]) == alone[:1]  # a list gives a list
+    assert fill_mask(model, TOKENIZER, []) == []
+
+
+def test_a_model_of_16_bits_gives_scores_that_sum_to_one():
+    found = fill_mask(rough(OURS), TOKENIZER, "a [MASK] c", top_k=V)
+    assert sum(one["score"] for one in found) == pytest.approx(1, abs=1e-6)
+
+
+@both_models
+@both_tokenizers
+@pytest.mark.parametrize(
+    "text, options, words",
+    [
+        (["a [MASK]", "a b"], {}, r"'a b' has no \[MASK\]; write it"),
+        ("[MASK]" + " a" * 18, {}, "has 21 tokens, and this model reads 20; cut"),
+        ("a [MASK]", {"top_k": 0}, "top_k=0"),
+        (["a [MASK]"], {"batch_size": -1}, "batch_size=-1"),
+    ],
+)
+def test_what_cannot_be_filled_is_told(model, tokenizer, text, options, words):
+    with pytest.raises(ValueError, match=words):
+        fill_mask(model, tokenizer, text, **options)
+    assert len(fill_mask(model, tokenizer, "[MASK]" + " a" * 17)) == 5  # 20 tokens are read
+
+
+def test_a_compiled_encoder_still_tells_how_much_it_reads():
+    model = type(OURS).from_config(OURS.embedder.config)
+    model.embedder = torch.compile(model.embedder, backend="eager")
+    with pytest.raises(ValueError, match="this model reads 20"):
+        fill_mask(model, TOKENIZER, "[MASK]" + " a" * 18)
+
+
+# -------------------------------------------------------------------------- pseudo-log-likelihood
+
+
+def scored_by_hand(model, text, whole_word):
+    """(log-likelihood, tokens scored)."""
+    tokens = ["[CLS]", *TOKENIZER.tokenize(text), "[SEP]"]
+    total = count = 0
+    for place, token in enumerate(tokens):
+        if token in ("[CLS]", "[SEP]", "[PAD]", "[MASK]"):
+            continue
+        hidden = [*tokens[:place], "[MASK]", *tokens[place + 1 :]]
+        for after in range(place + 1, len(tokens)):
+            if not whole_word or not tokens[after].startswith("##"):
+                break
+            hidden[after] = "[MASK]"
+        row = [TOKENIZER.vocab[each] for each in hidden]
+        total += log_probs(model, row)[place, TOKENIZER.vocab[token]].item()
+        count += 1
+    return total, count
+
+
+@both_models
+@both_tokenizers
+@pytest.mark.parametrize("whole_word", [False, True])
+def test_a_text_is_scored_as_by_a_loop_over_its_tokens(model, tokenizer, whole_word):
+    nats, counts = zip(*(scored_by_hand(model, text, whole_word) for text in TEXTS))
+    how = {"whole_word": whole_word}
+    assert pseudo_log_likelihood(model, tokenizer, TEXTS, **how) == pytest.approx(nats, rel=1e-9)
+    perplexity = pseudo_perplexity(model, tokenizer, iter(TEXTS), **how)
+    assert perplexity == pytest.approx(math.exp(-sum(nats) / sum(counts)), rel=1e-9)
+    turned = pseudo_log_likelihood(model, tokenizer, TEXTS[::-1], **how, batch_size=5)
+    assert turned[::-1] == pytest.approx(nats, rel=1e-9)
+
+
+def shown(text, **options):
+    """The rows that a model gets to see, as texts between [CLS] and [SEP]."""
+    model = Says(UNIFORM)
+    pseudo_log_likelihood(model, TOKENIZER, [text], **options)
+    rows = torch.cat(model.shown).tolist()
+    return [" ".join(TOKENIZER.tokens[index] for index in row[1:-1]) for row in rows]
+
+
+def test_of_a_split_word_the_pieces_to_the_right_are_hidden_too():
+    assert shown("c abb a")[1:4] == ["c [MASK] ##b ##b a", "c a [MASK] ##b a", "c a ##b [MASK] a"]
+    whole = shown("c abb a", whole_word=True)
+    assert whole[1:3] == ["c [MASK] [MASK] [MASK] a", "c a [MASK] [MASK] a"]
+
+
+def test_an_unknown_word_is_scored_and_special_tokens_are_not():
+    assert shown("a [SEP] zz [MASK] [PAD] [CLS]") == [
+        "[MASK] [SEP] [UNK] [MASK] [PAD] [CLS]",
+        "a [SEP] [MASK] [MASK] [PAD] [CLS]",
+    ]
+
+
+def test_a_reader_who_knows_nothing_gives_each_token_ln_v():
+    texts = ["a", "abba c c"]  # 1 and 6 tokens
+    nats = pseudo_log_likelihood(Says(UNIFORM), TOKENIZER, texts)
+    assert nats == pytest.approx([-math.log(V), -6 * math.log(V)])
+    assert pseudo_perplexity(Says(UNIFORM), TOKENIZER, texts) == pytest.approx(V)
+
+
+def test_a_perplexity_counts_each_token_once_not_each_text_and_may_be_infinite():
+    scores = UNIFORM.clone()
+    scores[TOKENIZER.vocab["a"]] = 5.0
+    often, once = (-scores.log_softmax(-1)[TOKENIZER.vocab[word]].item() for word in "ab")
+    found = pseudo_perplexity(Says(scores), TOKENIZER, ["a a a", "b"])
+    assert found == pytest.approx(math.exp((3 * often + once) / 4))
+    for least in (-math.inf, -1e4):
+        scores[TOKENIZER.vocab["a"]] = least
+        assert pseudo_log_likelihood(Says(scores), TOKENIZER, ["a"])[0] < -9e3
+        assert pseudo_perplexity(Says(scores), TOKENIZER, ["a"]) == math.inf
+
+
+def test_no_more_rows_are_read_at_once_than_asked_for():
+    model = Says(UNIFORM)
+    pseudo_log_likelihood(model, TOKENIZER, ["a b " * 50, "c"], batch_size=7)
+    sizes = [len(ids) for ids in model.shown]
+    assert sum(sizes) == 101 and max(sizes) == 7 and len(sizes) == 15
+
+
+@pytest.mark.parametrize("measure", [pseudo_log_likelihood, pseudo_perplexity])
+@both_tokenizers
+@pytest.mark.parametrize(
+    "texts, options, words",
+    [
+        ("a b", {}, "texts='a b'; a list of texts"),
+        (["a", ""], {}, "text 1, '', has no token to hide; leave it out"),
+        (["[SEP] [MASK]"], {}, r"text 0, '\[SEP\] \[MASK\]', has no token"),
+        (["a", "a " * 19], {}, "has 21 tokens, and this model reads 20; cut the text"),
+        (["a"], {"batch_size": -1}, "batch_size=-1"),
+    ],
+)
+def test_what_cannot_be_scored_is_told(measure, tokenizer, texts, options, words):
+    for model in (OURS, HF):
+        with pytest.raises(ValueError, match=words):
+            measure(model, tokenizer, texts, **options)
+
+
+def test_no_texts_have_no_scores_and_no_perplexity():
+    assert pseudo_log_likelihood(OURS, TOKENIZER, []) == []
+    with pytest.raises(ZeroDivisionError):
+        pseudo_perplexity(OURS, TOKENIZER, [])
+
+
+# ------------------------------------------------------------------------------------ intervals
+
+
+def test_the_interval_is_that_of_students_t():
+    values = np.random.default_rng(0).normal(size=7)
+    mine = interval(values, confidence=0.9)
+    theirs = stats.ttest_1samp(values, 0).confidence_interval(0.9)
+    assert np.allclose([mine.low, mine.high], [theirs.low, theirs.high])
+    assert mine.count == 7 and np.isclose(mine.mean, values.mean())
+    low, high = 3 - 4.302653 / np.sqrt(3), 3 + 4.302653 / np.sqrt(3)
+    assert np.allclose(interval([2, 3, 4]), Interval(3.0, low, high, 3), atol=1e-6)
+    assert interval([0.5, 0.5]) == Interval(0.5, 0.5, 0.5, 2)
+
+
+def test_pairs_lose_what_both_share():
+    luck = np.random.default_rng(2).normal(size=5)
+    difference = paired(luck + [0.3, 0.2, 0.3, 0.2, 0.3], luck)
+    assert difference.excludes(0) and np.isclose(difference.mean, 0.26)
+    assert not Interval(0.1, 0.0, 0.2, 3).excludes(0.2)
+    with pytest.raises(ValueError, match="2 and 3 values"):
+        paired([1, 2], [1, 2, 3])
+
+
+@pytest.mark.parametrize(
+    "values, confidence, message",
+    [
+        ([1.0], 0.95, "the number of values=1"),
+        ([1.0, math.nan], 0.95, "a value=nan"),
+        ([1.0, 2.0], 1.0, "confidence=1.0"),
+        ([1.0, 2.0], 95, "confidence=95"),
+        ([1.0, 2.0], math.nan, "confidence=nan"),
+    ],
+)
+def test_what_has_no_interval_is_refused(values, confidence, message):
+    with pytest.raises(ValueError, match=message):
+        interval(values, confidence=confidence)

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from mlm_lib.modern import attend
+from mlm_lib.encoder import attend
 from mlm_lib.unpadded import LONG, Padded, Unpadded
 
 A, D = 2, 4

@@ -29,23 +29,15 @@ class PeakMemory(TorchDispatchMode):
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         result = function(*args, **(kwargs or {}))
         given = _storages((args, kwargs))
-        for key, storage in _storages(result).items():
-            if key not in given:  # memory that was not there, rather than a view of it
-                self._alive[key] = (StorageWeakRef(storage), storage.nbytes())
-        self._alive = {
-            key: (reference, size)
-            for key, (reference, size) in self._alive.items()
-            if not reference.expired()
-        }
-        self.peak = max(self.peak, sum(size for _, size in self._alive.values()))
+        new = {key: size for key, size in _storages(result).items() if key not in given}
+        self._alive |= new  # memory that was not there, rather than a view of it
+        self._alive = {key: size for key, size in self._alive.items() if not key.expired()}
+        self.peak = max(self.peak, sum(self._alive.values()))
         return result
 
 
 def _storages(values):
-    """The storages of the tensors anywhere in `values`; a sparse tensor has none of its own."""
-    dense = (
-        leaf
-        for leaf in tree_leaves(values)
-        if isinstance(leaf, torch.Tensor) and not leaf.is_sparse
-    )
-    return {leaf.untyped_storage()._cdata: leaf.untyped_storage() for leaf in dense}
+    """{weak reference: bytes} of the dense tensors in `values`; sparse ones have no storage."""
+    tensors = [leaf for leaf in tree_leaves(values) if isinstance(leaf, torch.Tensor)]
+    found = [tensor.untyped_storage() for tensor in tensors if not tensor.is_sparse]
+    return {StorageWeakRef(storage): storage.nbytes() for storage in found}
