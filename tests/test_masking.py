@@ -61,12 +61,22 @@ def mask(ids, special=None, seed=0, **options):
     return mask_tokens(ids, generator=torch.Generator().manual_seed(seed), **options)
 
 
+def in_mode(mode, ids, special):
+    """The options that choose tokens, words or spans."""
+    return {} if mode == "token" else {"word_ids": words_of(ids, special), "spans": mode == "spans"}
+
+
+def share(chosen):
+    return chosen.double().mean().item()
+
+
 def close(share, expected, n, deviations=5):
     return abs(share - expected) <= deviations * math.sqrt(expected * (1 - expected) / n)
 
 
-# ------------------------------------------------------------------------------------ exact answers
+every_mode = pytest.mark.parametrize("mode", ["token", "words", "spans"])
 
+# ------------------------------------------------------------------------------------ exact answers
 
 FATES = {
     "nothing is chosen": ({"rate": 0}, False, None),
@@ -99,23 +109,25 @@ def test_shares_that_sum_to_1_give_or_take_a_rounding_keep_no_chosen_token(share
 
 
 @pytest.mark.parametrize("rate", [0.05, 0.15, 0.4, 0.8])
-def test_of_100k_tokens_the_chosen_share_is_the_rate_and_80_10_10_of_them_are_masked_replaced_kept(
-    rate,
-):
+def test_of_100k_tokens_rate_are_chosen_and_of_these_80_10_10_masked_replaced_kept(rate):
     ids = torch.randint(5, 50, (1000, 100), generator=torch.Generator().manual_seed(3))
     masked, labels = mask(ids, rate=rate, seed=4)
     chosen = labels != -100
-    assert close(chosen.float().mean().item(), rate, ids.numel())
+    assert close(share(chosen), rate, ids.numel())
     after, before = masked[chosen], ids[chosen]
-    assert (after == MASK).float().mean().item() == pytest.approx(0.8, abs=0.01)
-    assert (after >= 50).float().mean().item() == pytest.approx(0.1, abs=0.01)
-    assert (after == before).float().mean().item() == pytest.approx(0.1, abs=0.01)
+    assert share(after == MASK) == pytest.approx(0.8, abs=0.01)
+    assert share(after >= 50) == pytest.approx(0.1, abs=0.01)
+    assert share(after == before) == pytest.approx(0.1, abs=0.01)
 
 
-def test_each_position_of_the_row_is_chosen_equally_often():
-    ids = torch.full((10_000, 20), 7)
-    labels = mask(ids, rate=0.3)[1]
-    assert all(close(share, 0.3, 10_000) for share in (labels != -100).float().mean(0).tolist())
+@every_mode
+@pytest.mark.parametrize("rate", [0.05, 0.15, 0.5, 0.9])
+def test_each_place_of_a_row_is_chosen_at_the_rate_also_at_its_edges(mode, rate):
+    pieces = torch.arange(1, 6).repeat(5)  # words of one to five pieces, over and over
+    word_ids = torch.arange(25).repeat_interleave(pieces).expand(5000, -1)
+    options = {} if mode == "token" else {"word_ids": word_ids, "spans": mode == "spans"}
+    chosen = mask(torch.full(word_ids.shape, 7), rate=rate, **options)[1] != -100
+    assert all(close(share(column), rate, 5000) for column in chosen.T)
 
 
 def test_replacements_cover_the_ids_passed_evenly_and_do_not_depend_on_the_batch():
@@ -126,21 +138,23 @@ def test_replacements_cover_the_ids_passed_evenly_and_do_not_depend_on_the_batch
     assert all(close(count / ids.numel(), 1 / 50, ids.numel()) for count in counts[50:].tolist())
 
 
-# ----------------------------------------------------------------------------------- special tokens
+# ------------------------------------------------------------------- special tokens, labels, inputs
 
 
+@every_mode
 @pytest.mark.parametrize("rate", [0.15, 0.9, 1.0])
-@pytest.mark.parametrize("mode", ["token", "words", "spans"])
-def test_special_tokens_and_padding_are_never_chosen_and_never_changed(mode, rate):
+def test_special_tokens_padding_and_what_is_no_word_are_never_chosen_nor_changed(mode, rate):
     ids, special = batch(rows=200)
-    options = (
-        {} if mode == "token" else {"word_ids": torch.zeros_like(ids), "spans": mode == "spans"}
-    )
-    masked, labels = mask(ids, special, rate=rate, **options)
     assert special[:, 1:-1].any(), "the batch must hold special tokens in the middle of its rows"
-    assert (labels[special] == -100).all()
-    assert torch.equal(masked[special], ids[special])
-    assert (labels[~special] != -100).any()
+    options = {} if mode == "token" else {"word_ids": torch.zeros_like(ids)}
+    protected = special.clone()
+    if options:
+        options["word_ids"][:, 3::5] = -1
+        protected[:, 3::5] = True
+    masked, labels = mask(ids, special, rate=rate, spans=mode == "spans", **options)
+    assert (labels[protected] == -100).all()
+    assert torch.equal(masked[protected], ids[protected])
+    assert (labels[~protected] != -100).any()
 
 
 def test_a_row_of_special_tokens_alone_stays_as_it_is():
@@ -148,9 +162,6 @@ def test_a_row_of_special_tokens_alone_stays_as_it_is():
     for word_ids in (None, torch.tensor([[-1, -1, -1, -1]])):
         masked, labels = mask(ids, ids < 5, rate=1, word_ids=word_ids)
         assert torch.equal(masked, ids) and (labels == -100).all()
-
-
-# -------------------------------------------------------------------------------- labels and inputs
 
 
 @exact
@@ -165,12 +176,7 @@ def test_labels_are_the_original_ids_and_only_chosen_tokens_change(
     g = torch.Generator().manual_seed(seed)
     ids = torch.randint(5, 50, (rows, length), generator=g)
     special = torch.rand(rows, length, generator=g) < 0.2
-    before = ids.clone()
-    options = (
-        {}
-        if mode == "token"
-        else {"word_ids": words_of(ids, special, seed), "spans": mode == "spans"}
-    )
+    before, options = ids.clone(), in_mode(mode, ids, special)
     options |= {"rate": rate, "mask_share": mask_share, "random_share": (1 - mask_share) * rest}
     masked, labels = mask(ids, special, seed, **options)
     chosen = labels != -100
@@ -193,46 +199,32 @@ INPUTS = {
 
 @pytest.mark.parametrize("make", INPUTS.values(), ids=INPUTS)
 @pytest.mark.parametrize("rate", [0.0, 0.5, 1.0])
-def test_nothing_that_is_passed_in_is_changed_and_the_outputs_are_new(make, rate):
-    ids, special = (make(x) for x in batch())
-    passed = {
-        "special_tokens_mask": special.bool(),
-        "word_ids": make(words_of(ids.long(), special.bool())),
-        "random_token_ids": REPLACEMENTS.clone(),
-    }
-    before = {"input_ids": ids.clone()} | {name: value.clone() for name, value in passed.items()}
-    masked, labels = mask(ids, rate=rate, **passed)
-    after = {"input_ids": ids} | passed
-    assert all(torch.equal(after[name], before[name]) for name in before)
-    assert masked.dtype == labels.dtype == ids.dtype
-    assert len({x.untyped_storage().data_ptr() for x in (ids, masked, labels)}) == 3
-
-
-@pytest.mark.parametrize("make", INPUTS.values(), ids=INPUTS)
-def test_the_memory_layout_of_the_input_does_not_matter(make):
+def test_whatever_the_memory_of_the_input_it_is_not_changed_and_the_outputs_are_new(make, rate):
     ids, special = batch()
-    odd, plain = make(ids), make(ids).long().contiguous()
-    for one, other in zip(mask(odd, special, rate=0.5), mask(plain, special, rate=0.5)):
-        assert torch.equal(one.long(), other)
+    odd, odd_special = make(ids), make(special)
+    passed = {"word_ids": make(words_of(ids, special)), "random_token_ids": REPLACEMENTS.clone()}
+    before = [one.clone() for one in (odd, odd_special, *passed.values())]
+    masked, labels = mask(odd, odd_special, rate=rate, **passed)
+    assert all(map(torch.equal, before, (odd, odd_special, *passed.values())))
+    assert masked.dtype == labels.dtype == odd.dtype
+    assert len({x.untyped_storage().data_ptr() for x in (odd, masked, labels)}) == 3
+    plain = mask(before[0].long().contiguous(), odd_special.bool(), rate=rate, **passed)
+    assert torch.equal(masked.long(), plain[0]) and torch.equal(labels.long(), plain[1])
 
 
 # ---------------------------------------------------------------------------- whole words and spans
 
 
-@pytest.mark.parametrize("spans", [False, True])
-def test_the_pieces_of_a_word_share_one_fate(spans):
+@pytest.mark.parametrize("mode", ["words", "spans"])
+def test_the_pieces_of_a_word_share_one_fate(mode):
     ids, special = batch(rows=300)
-    word_ids = words_of(ids, special)
-    masked, labels = mask(
-        ids, special, rate=0.5, mask_share=0.4, random_share=0.3, word_ids=word_ids, spans=spans
-    )
-    fate = torch.where(
-        masked == MASK, 1, torch.where(masked >= 50, 2, torch.where(labels != -100, 3, 0))
-    )
+    options = in_mode(mode, ids, special)
+    masked, labels = mask(ids, special, rate=0.5, mask_share=0.4, random_share=0.3, **options)
+    fate = (labels != -100).long() + (masked != ids) + (masked >= 50)
     assert set(fate.unique().tolist()) == {0, 1, 2, 3}
-    for row in range(len(ids)):
-        for word in word_ids[row].unique().tolist():
-            assert word == -1 or len(fate[row][word_ids[row] == word].unique()) == 1
+    for row, words in zip(fate, options["word_ids"]):
+        for word in words.unique().tolist():
+            assert word == -1 or len(row[words == word].unique()) == 1
 
 
 def test_each_piece_of_a_replaced_word_gets_its_own_replacement():
@@ -241,50 +233,18 @@ def test_each_piece_of_a_replaced_word_gets_its_own_replacement():
     assert len(masked.unique()) > 20
 
 
-@pytest.mark.parametrize("rate", [0.15, 0.6])
-@pytest.mark.parametrize("spans", [False, True])
-def test_whole_words_are_chosen_at_the_rate_whatever_their_length(rate, spans):
-    pieces = torch.arange(1, 6)  # words of one to five pieces, over and over
-    word_ids = torch.arange(25).repeat_interleave(pieces.repeat(5)).expand(4000, -1)
-    _, labels = mask(torch.full(word_ids.shape, 7), rate=rate, word_ids=word_ids, spans=spans)
-    first = torch.cat([torch.tensor([True]), word_ids[0, 1:] != word_ids[0, :-1]])
-    shares = (labels[:, first] != -100).float().mean(0)  # of each of the 25 words
-    assert all(close(share, rate, 4000) for share in shares.tolist())
-
-
 def test_no_word_straddles_a_special_token():
     ids = torch.tensor([[7, 8, SEP, 9, 10]]).expand(200, -1)
-    labels = mask(ids, ids < 5, rate=0.5, word_ids=torch.zeros_like(ids))[1]
-    left, right = labels[:, :2] != -100, labels[:, 3:] != -100
-    assert torch.equal(left[:, 0], left[:, 1]) and torch.equal(right[:, 0], right[:, 1])
-    assert 0.3 < (left[:, 0] == right[:, 0]).float().mean() < 0.7, (
-        "the two sides must be drawn apart"
-    )
-
-
-@pytest.mark.parametrize("rate", [0.5, 1.0])
-@pytest.mark.parametrize("spans", [False, True])
-def test_tokens_outside_words_are_never_chosen(rate, spans):
-    ids = torch.full((50, 40), 7)
-    word_ids = torch.where(torch.arange(40) % 3 == 0, -1, torch.arange(40)).expand(50, -1)
-    masked, labels = mask(ids, rate=rate, word_ids=word_ids, spans=spans)
-    assert (labels[word_ids == -1] == -100).all() and (masked[word_ids == -1] == 7).all()
-    assert (labels[word_ids != -1] != -100).any()
-
-
-@pytest.mark.parametrize("rate", [0.05, 0.15, 0.5, 0.9])
-def test_spans_reach_every_word_of_a_row_at_the_rate_also_at_its_edges(rate):
-    word_ids = torch.arange(24).expand(10_000, -1)
-    labels = mask(torch.full(word_ids.shape, 7), rate=rate, word_ids=word_ids, spans=True)[1]
-    assert all(close(share, rate, 10_000) for share in (labels != -100).float().mean(0).tolist())
+    chosen = mask(ids, ids < 5, rate=0.5, word_ids=torch.zeros_like(ids))[1] != -100
+    assert torch.equal(chosen[:, 0], chosen[:, 1]) and torch.equal(chosen[:, 3], chosen[:, 4])
+    assert 0.3 < share(chosen[:, 0] == chosen[:, 3]) < 0.7, "the two sides must be drawn apart"
 
 
 def test_spans_are_spanberts_3_8_words_long_on_average():
     # So rare that hardly two meet: about 5200 runs, whose mean strays by 2.8 / sqrt(5200) = 0.04.
     word_ids = torch.arange(5000).expand(400, -1)
-    chosen = (
-        mask(torch.full(word_ids.shape, 7), rate=0.01, word_ids=word_ids, spans=True)[1] != -100
-    )
+    ids = torch.full(word_ids.shape, 7)
+    chosen = mask(ids, rate=0.01, word_ids=word_ids, spans=True)[1] != -100
     begins = chosen & ~torch.nn.functional.pad(chosen, (1, 0))[:, :-1]
     assert 4800 < begins.sum() < 5700
     assert chosen.sum() / begins.sum() == pytest.approx(3.8, abs=0.2)
@@ -295,57 +255,41 @@ def test_spans_are_spanberts_3_8_words_long_on_average():
 # --------------------------------------------------------------------------- randomness and devices
 
 
-@pytest.mark.parametrize("mode", ["token", "words", "spans"])
+@every_mode
 def test_a_generator_repeats_itself_and_leaves_the_global_one_alone(mode):
     ids, special = batch()
-    options = (
-        {} if mode == "token" else {"word_ids": words_of(ids, special), "spans": mode == "spans"}
-    )
+    options = in_mode(mode, ids, special)
     state = torch.get_rng_state()
     first, again, other = (mask(ids, special, seed, rate=0.5, **options) for seed in (1, 1, 2))
     assert torch.equal(torch.get_rng_state(), state)
-    assert torch.equal(first[0], again[0]) and torch.equal(first[1], again[1])
-    assert not torch.equal(first[1], other[1])
+    assert all(map(torch.equal, first, again)) and not torch.equal(first[1], other[1])
 
 
 def test_without_a_generator_the_global_seed_decides():
     ids, special = batch()
+    options = {"mask_token_id": MASK, "random_token_ids": REPLACEMENTS, "rate": 0.5}
     drawn = []
     for seed in (1, 1, 2):
         torch.manual_seed(seed)
-        drawn.append(
-            mask_tokens(
-                ids,
-                mask_token_id=MASK,
-                random_token_ids=REPLACEMENTS,
-                special_tokens_mask=special,
-                rate=0.5,
-            )[1]
-        )
+        drawn.append(mask_tokens(ids, special_tokens_mask=special, **options)[1])
     assert torch.equal(drawn[0], drawn[1]) and not torch.equal(drawn[0], drawn[2])
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-@pytest.mark.parametrize("mode", ["token", "words", "spans"])
+@every_mode
 def test_masking_works_on_the_gpu(mode):
     ids, special = batch(rows=400)
-    options = (
-        {}
-        if mode == "token"
-        else {"word_ids": words_of(ids, special).cuda(), "spans": mode == "spans"}
-    )
     masked, labels = mask_tokens(
-        ids.cuda(), mask_token_id=MASK, random_token_ids=REPLACEMENTS.cuda(), rate=0.5,
+        ids.cuda(), mask_token_id=MASK, random_token_ids=REPLACEMENTS, rate=0.5,
         special_tokens_mask=special.cuda(), generator=torch.Generator("cuda").manual_seed(0),
-        **options,
+        **in_mode(mode, ids, special),
     )  # fmt: skip
     assert masked.is_cuda and labels.is_cuda
-    chosen = (labels != -100).cpu()
-    assert torch.equal(labels.cpu()[chosen], ids[chosen]) and torch.equal(
-        masked.cpu()[~chosen], ids[~chosen]
-    )
+    masked, labels = masked.cpu(), labels.cpu()
+    chosen = labels != -100
+    assert torch.equal(labels[chosen], ids[chosen]) and torch.equal(masked[~chosen], ids[~chosen])
     assert not (chosen & special).any()
-    assert chosen[~special].float().mean().item() == pytest.approx(0.5, abs=0.05)
+    assert share(chosen[~special]) == pytest.approx(0.5, abs=0.05)
 
 
 # ------------------------------------------------------------------------------------ errors
@@ -397,36 +341,25 @@ def same(one, other):
     return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
 
 
-def original(fields):
-    """The input ids before masking."""
-    return torch.where(fields["labels"] != -100, fields["labels"], fields["input_ids"])
+KINDS = {
+    "lists": EXAMPLES,
+    "ids": [{"input_ids": ids} for ids in EXAMPLES],
+    "a tokenizer's output": [HF_TOKENIZER(text) for text in TEXTS],
+    "all fields": [HF_TOKENIZER(text, return_special_tokens_mask=True) for text in TEXTS],
+}
 
 
 @TOKENIZERS
 @pytest.mark.parametrize("multiple", [None, 8])
-@pytest.mark.parametrize(
-    "kind", ["lists", "ids", "ids and attention", "a tokenizer's output", "all fields"]
-)
+@pytest.mark.parametrize("kind", KINDS)
 def test_with_nothing_masked_the_batch_is_that_of_transformers(tokenizer, multiple, kind):
-    examples = {
-        "lists": EXAMPLES,
-        "ids": [{"input_ids": ids} for ids in EXAMPLES],
-        "ids and attention": [
-            {"input_ids": ids, "attention_mask": [1] * len(ids)} for ids in EXAMPLES
-        ],
-        "a tokenizer's output": [HF_TOKENIZER(text) for text in TEXTS],
-        "all fields": [HF_TOKENIZER(text, return_special_tokens_mask=True) for text in TEXTS],
-    }[kind]
-    theirs = DataCollatorForLanguageModeling(
-        HF_TOKENIZER, mlm_probability=0, pad_to_multiple_of=multiple
-    )(copy.deepcopy(examples))
-    ours = MaskingCollator(tokenizer, rate=0, pad_to_multiple_of=multiple)(examples)
+    options = {"pad_to_multiple_of": multiple}
+    theirs = DataCollatorForLanguageModeling(HF_TOKENIZER, mlm_probability=0, **options)
+    theirs = dict(theirs(copy.deepcopy(KINDS[kind])))
+    ours = MaskingCollator(tokenizer, rate=0, **options)(KINDS[kind])
     if kind == "lists":  # where transformers returns no attention mask
         theirs["attention_mask"] = (theirs["input_ids"] != PAD).long()
-    assert ours.keys() == theirs.keys()
-    assert all(
-        torch.equal(ours[name], theirs[name]) and ours[name].dtype == torch.long for name in ours
-    )
+    assert same(ours, theirs) and all(field.dtype == torch.long for field in ours.values())
 
 
 def test_rates_are_those_of_transformers():
@@ -435,87 +368,79 @@ def test_rates_are_those_of_transformers():
     theirs = DataCollatorForLanguageModeling(HF_TOKENIZER, seed=0)(examples)
     for fields in (ours, theirs):
         chosen = fields["labels"] != -100
-        assert close(chosen[:, 1:-1].float().mean().item(), 0.15, 50_000)
-        assert close(
-            (fields["input_ids"][chosen] == MASK).float().mean().item(), 0.8, int(chosen.sum())
-        )
-        kept = (fields["input_ids"][chosen] == fields["labels"][chosen]).float().mean().item()
-        assert close(
-            kept, 0.1 + 0.1 / 100, int(chosen.sum())
-        )  # a replacement is the token itself now and then
+        after, before, n = fields["input_ids"][chosen], fields["labels"][chosen], int(chosen.sum())
+        assert close(share(chosen[:, 1:-1]), 0.15, 50_000)
+        assert close(share(after == MASK), 0.8, n)
+        # A replacement is the token itself now and then.
+        assert close(share(after == before), 0.1 + 0.1 / 100, n)
 
 
-@pytest.mark.parametrize("strategy", ["token", "whole_word", "span"])
 @TOKENIZERS
+@pytest.mark.parametrize("strategy", ["token", "whole_word", "span"])
 def test_the_collator_never_chooses_special_tokens_nor_draws_them(tokenizer, strategy):
     examples = [[CLS, 5, 50, SEP, 6, UNK, 7, 51, 52, SEP], [CLS, 8, MASK, 9, SEP, PAD, PAD]] * 200
-    fields = MaskingCollator(tokenizer, rate=1, mask_share=0, random_share=1, strategy=strategy)(
-        examples
-    )
-    before = original(fields)
-    assert (fields["labels"][before < 5] == -100).all() and (
-        fields["input_ids"][before < 5] < 5
-    ).all()
-    assert set(fields["input_ids"][before >= 5].tolist()) == set(range(5, 100))
+    options = {"rate": 1, "mask_share": 0, "random_share": 1, "strategy": strategy}
+    fields = MaskingCollator(tokenizer, **options)(examples)
+    labels, after = fields["labels"], fields["input_ids"]
+    special = labels == -100
+    assert torch.equal(special.sum(1), torch.tensor([4, 8] * 200)) and (after[special] < 5).all()
+    assert set(after[~special].tolist()) == set(range(5, 100))
 
 
 def test_special_tokens_added_to_a_transformers_tokenizer_count_as_special():
     tokenizer = TOKENIZER.to_hf()
     tokenizer.add_special_tokens({"additional_special_tokens": ["[ENTITY]"]})
     added = tokenizer.convert_tokens_to_ids("[ENTITY]")
-    fields = MaskingCollator(tokenizer, rate=1, mask_share=0, random_share=1)(
-        [[CLS, 7, added, 8, SEP]] * 300
-    )
+    replacing = MaskingCollator(tokenizer, rate=1, mask_share=0, random_share=1)
+    fields = replacing([[CLS, 7, added, 8, SEP]] * 300)
     assert (fields["labels"][:, 2] == -100).all() and (fields["input_ids"][:, 2] == added).all()
     assert (fields["input_ids"][:, [1, 3]] != added).all()
 
 
-def test_padding_is_not_attended_to_and_not_chosen():
-    fields = MaskingCollator(TOKENIZER, rate=1)(EXAMPLES)
-    padding = (
-        torch.arange(fields["input_ids"].shape[1])
-        >= torch.tensor([len(ids) for ids in EXAMPLES])[:, None]
-    )
-    assert torch.equal(fields["attention_mask"] == 0, padding)
-    assert (fields["input_ids"][padding] == PAD).all() and (fields["labels"][padding] == -100).all()
+ATTENDED = {
+    "padded here": ([[CLS, 7, 8, SEP], [CLS, SEP]], [[1, 1, 1, 1], [1, 1, 0, 0]], [2, 0]),
+    "padded before": ([[CLS, 7, SEP, PAD], [CLS, SEP]], [[1, 1, 1, 0], [1, 1, 0, 0]], [1, 0]),
+    "hidden by hand": (
+        [{"input_ids": [CLS, 7, 8, 9, SEP], "attention_mask": [1, 1, 1, 0, 0]}],
+        [[1, 1, 1, 0, 0]],
+        [2],
+    ),
+    "called special": (
+        [{"input_ids": [CLS, 7, 8, SEP], "special_tokens_mask": [0, 1, 0, 0]}],
+        [[1, 1, 1, 1]],
+        [1],
+    ),
+}
 
 
-def test_padded_examples_keep_their_attention_mask_and_nothing_outside_it_is_chosen():
-    examples = [
-        {"input_ids": [CLS, 7, 8, SEP, PAD, PAD], "attention_mask": [1, 1, 1, 1, 0, 0]},
-        {
-            "input_ids": [CLS, 7, 8, 9, 10, SEP],
-            "attention_mask": [1, 1, 1, 0, 0, 0],
-        },  # hidden by hand
-    ]
+@pytest.mark.parametrize("examples, attention, asked", ATTENDED.values(), ids=ATTENDED)
+def test_padding_and_what_is_not_attended_to_are_not_chosen(examples, attention, asked):
     fields = MaskingCollator(TOKENIZER, rate=1)(examples)
-    assert fields["attention_mask"].tolist() == [example["attention_mask"] for example in examples]
-    assert (fields["labels"] != -100).tolist() == [[False, True, True, False, False, False]] * 2
+    assert fields.keys() == {"input_ids", "attention_mask", "labels"}
+    assert fields["attention_mask"].tolist() == attention
+    assert (fields["labels"] != -100).sum(1).tolist() == asked
 
 
-def test_a_special_tokens_mask_blocks_more_tokens_and_never_fewer():
-    examples = [{"input_ids": [CLS, 7, 8, SEP], "special_tokens_mask": [0, 1, 0, 0]}]
-    fields = MaskingCollator(TOKENIZER, rate=1)(examples)
-    assert (fields["labels"] != -100).tolist() == [[False, False, True, False]]
-    assert "special_tokens_mask" not in fields
+FORMS = {
+    "tensors": torch.tensor,
+    "int32": lambda ids: torch.tensor(ids, dtype=torch.int32),
+    "arrays": np.array,
+    "tuples": tuple,
+    "with other keys": lambda ids: {"input_ids": ids, "text": "…", "label": 1, "labels": ids},
+    "dicts of tensors": lambda ids: {
+        "input_ids": torch.tensor(ids),
+        "attention_mask": [1] * len(ids),
+    },
+}
 
 
-@pytest.mark.parametrize(
-    "convert", [torch.tensor, np.array, tuple, lambda ids: torch.tensor(ids, dtype=torch.int32)]
-)
-def test_examples_may_be_tensors_arrays_or_tuples(convert):
+@pytest.mark.parametrize("convert", FORMS.values(), ids=FORMS)
+def test_examples_have_many_forms_and_are_not_changed(convert):
+    examples = [convert(ids) for ids in EXAMPLES]
+    before = repr(examples)
     expected = MaskingCollator(TOKENIZER, seed=1)(EXAMPLES)
-    converted = [convert(ids) for ids in EXAMPLES]
-    assert same(MaskingCollator(TOKENIZER, seed=1)(converted), expected)
-    named = [{"input_ids": ids, "attention_mask": convert([1] * len(ids))} for ids in converted]
-    assert same(MaskingCollator(TOKENIZER, seed=1)(named), expected)
-
-
-def test_other_keys_are_left_out_so_that_the_batch_fits_a_model():
-    examples = [{"input_ids": ids, "text": "…", "label": 1, "labels": ids} for ids in EXAMPLES]
-    assert same(
-        MaskingCollator(TOKENIZER, seed=1)(examples), MaskingCollator(TOKENIZER, seed=1)(EXAMPLES)
-    )
+    assert same(MaskingCollator(TOKENIZER, seed=1)(examples), expected)
+    assert repr(examples) == before
 
 
 @TOKENIZERS
@@ -528,10 +453,8 @@ def test_whole_words_are_found_by_their_pieces(tokenizer):
 
 
 def test_a_piece_right_after_a_special_token_is_a_word_of_its_own():
-    fields = MaskingCollator(TOKENIZER, rate=0.5, strategy="whole_word", seed=0)(
-        [[CLS, 50, 51, MASK, 52, SEP]] * 100
-    )
-    chosen = fields["labels"] != -100
+    words = MaskingCollator(TOKENIZER, rate=0.5, strategy="whole_word", seed=0)
+    chosen = words([[CLS, 50, 51, MASK, 52, SEP]] * 100)["labels"] != -100
     assert torch.equal(chosen[:, 1], chosen[:, 2]) and not torch.equal(chosen[:, 2], chosen[:, 4])
 
 
@@ -705,30 +628,27 @@ def test_workers_that_are_not_forked_give_the_same_masks(method):
 # ---------------------------------------------------------------------------------- the fingerprint
 
 OTHER = WordPieceTokenizer(TOKENIZER.vocab | {"w98": 99, "w99": 98})  # two ids have changed places
-SETTINGS = [
-    {"rate": 0.3},
-    {"mask_share": 0.7},
-    {"random_share": 0.2},
-    {"strategy": "span"},
-    {"pad_to_multiple_of": 8},
-    {"seed": 6},
-    {"tokenizer": OTHER},
-]
+SETTINGS = {
+    "rate": 0.3, "mask_share": 0.7, "random_share": 0.2, "strategy": "span",
+    "pad_to_multiple_of": 8, "seed": 6, "tokenizer": OTHER,
+}  # fmt: skip
 
 
 def test_the_fingerprint_is_plain_and_that_of_the_same_settings():
-    prints = [MaskingCollator(tokenizer, seed=5).fingerprint() for tokenizer in (TOKENIZER,) * 2]
-    assert prints[0] == prints[1] == MaskingCollator(HF_TOKENIZER, seed=5).fingerprint()
-    assert json.loads(json.dumps(prints[0])) == prints[0]
-    assert (prints[0]["rate"], prints[0]["mask_token_id"]) == (0.15, MASK)
+    collator = MaskingCollator(TOKENIZER, seed=5)
+    before = collator.fingerprint()
+    collator(EXAMPLES)
+    others = MaskingCollator(HF_TOKENIZER, seed=5).fingerprint()
+    assert json.loads(json.dumps(before)) == before == collator.fingerprint() == others
 
 
-@pytest.mark.parametrize("change", SETTINGS, ids=lambda change: next(iter(change)))
-def test_the_fingerprint_tells_other_masks_from_these(change):
+@pytest.mark.parametrize("name", SETTINGS)
+def test_the_fingerprint_tells_other_masks_from_these(name):
     settings = {"tokenizer": TOKENIZER, "seed": 5}
-    before, after = (MaskingCollator(**kw).fingerprint() for kw in (settings, settings | change))
-    changed = [name for name in before if before[name] != after[name]]
-    assert changed == ["vocabulary" if "tokenizer" in change else next(iter(change))]
+    before = MaskingCollator(**settings).fingerprint()
+    after = MaskingCollator(**settings | {name: SETTINGS[name]}).fingerprint()
+    changed = [key for key in before if before[key] != after[key]]
+    assert changed == ["vocabulary" if name == "tokenizer" else name]
 
 
 # ------------------------------------------------------------------------------------ the lesson
