@@ -12,7 +12,7 @@ from mlm_lib import checks
 from mlm_lib.corpus import load_corpus, pack_blocks
 from mlm_lib.encoder import BertEncoder, EncoderConfig, drop
 from mlm_lib.engine.batches import Order
-from mlm_lib.evaluation import by_frequency, calibration, closed_gap, fill_mask, masked_accuracy
+from mlm_lib.evaluation import by_frequency, calibration, fill_mask, masked_accuracy
 from mlm_lib.evaluation import pseudo_log_likelihood as pll
 from mlm_lib.grammar import Grammar
 from mlm_lib.heads import MaskedLMHead
@@ -36,7 +36,6 @@ BAD = {
     "probability": (-0.1, 1.1, NAN),
     "number of 0 or more": (-0.1, math.inf, NAN),
     "number above 0": (0, -0.1, math.inf, NAN),
-    "finite number": (math.inf, -math.inf, NAN),
     "name": ("nonsense", ""),
     "path": ("", "  "),
     "texts": ("a",),  # would be read letter by letter
@@ -93,7 +92,7 @@ DOORS = [
     ("encoder", {"attention_mask": ("mask", lambda v: TINY.embedder(IDS, v))}),
     ("drop", {"share": ("probability", lambda v: drop(torch.ones(3), v))}),
     ("head", options(lambda **kw: MaskedLMHead(4, 5, **kw), "name", "activation")),
-    ("model", options(model, "probability", "dropout") | options(model, "size", "top_k")),
+    ("model", options(model, "size", "top_k")),
     ("model", {"input_ids": ("ids", TINY)}),
     ("model", {"attention_mask": ("mask", lambda v: TINY(IDS, v))}),
     ("model", {"labels": ("labels", lambda v: TINY(IDS, labels=v))}),
@@ -138,8 +137,6 @@ DOORS = [
     ("frequency", {"counts": ("counts", lambda v: by_frequency(None, v))}),
     ("calibration", {"bins": ("size", lambda v: calibration(CHANCES, IDS[0], bins=v))}),
     ("calibration", {"targets": ("ids", lambda v: calibration(CHANCES, v[0]))}),
-    ("gap", {"loss": ("finite number", lambda v: closed_gap(v, 3, 1))}),
-    ("gap", {"floor": ("finite number", lambda v: closed_gap(2, 3, v))}),
     ("checkpoint", {"name": ("path", load_checkpoint)}),
     ("checkpoint", {"device": ("name", lambda v: load_checkpoint(device=v))}),
 ]
