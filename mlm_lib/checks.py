@@ -6,6 +6,7 @@ constructor reads `self.top_k = whole_number("top_k", top_k)`. What it refuses i
 
 import math
 import os
+import re
 import sys
 from collections.abc import Iterable
 from numbers import Integral, Real
@@ -45,35 +46,32 @@ def whole_number(name, value, least=1, most=None, *, none=False):
     if none and value is None:
         return None
     low, high = -math.inf if least is None else least, math.inf if most is None else most
-    if not isinstance(value, Integral) or isinstance(value, bool) or not low <= value <= high:
-        limits = "" if least is None else f" of at least {least}"
-        limits = limits if most is None else f" from {least} to {most}"
-        raise refused(name, value, f"a whole number{limits}")
-    return int(value)
+    if isinstance(value, Integral) and not isinstance(value, bool) and low <= value <= high:
+        return int(value)
+    limits = "" if least is None else f" of at least {least}"
+    limits = limits if most is None else f" from {least} to {most}"
+    raise refused(name, value, f"a whole number{limits}")
 
 
 def number(name, value, *, above=None, least=None, none=False):
     """A finite number above `above`, or of at least `least`. With `none`, None passes too."""
     if none and value is None:
         return None
-    value = _plain(value)
-    if (
-        not _is_number(value)
-        or not -LARGEST <= value <= LARGEST  # NaN fails this too
-        or (above is not None and value <= above)
-        or (least is not None and value < least)
-    ):
-        limits = "" if above is None else f" above {above}"
-        limits = limits if least is None else f" of at least {least}"
-        raise refused(name, value, f"a finite number{limits}")
-    return value
+    plain = _plain(value)
+    in_range = (above is None or plain > above) and (least is None or plain >= least)
+    if in_range and abs(plain) <= LARGEST:
+        return plain
+    limits = "" if above is None else f" above {above}"
+    limits = limits if least is None else f" of at least {least}"
+    raise refused(name, value, f"a finite number{limits}")
 
 
 def probability(name, value):
     """A number in 0..1, both included."""
-    if not _is_number(value) or not 0 <= value <= 1:  # NaN fails this too
-        raise refused(name, value, "a probability, a number from 0 to 1,")
-    return _plain(value)
+    plain = _plain(value)
+    if 0 <= plain <= 1:
+        return plain
+    raise refused(name, value, "a probability, a number from 0 to 1,")
 
 
 def shares(mask_share, random_share):
@@ -86,12 +84,10 @@ def shares(mask_share, random_share):
     return mask_share, random_share
 
 
-def _is_number(value):
-    return isinstance(value, Real) and not isinstance(value, bool)
-
-
 def _plain(value):
-    """A Python number of a numpy one."""
+    """A Python number of a real one, numpy's included; NaN, which is in no range, of the rest."""
+    if not isinstance(value, Real) or isinstance(value, bool):
+        return math.nan
     return value.item() if isinstance(value, np.generic) else value
 
 
@@ -100,30 +96,30 @@ def _plain(value):
 
 def flag(name, value):
     """True or False; the text "no" is neither."""
-    if not isinstance(value, bool):
-        raise refused(name, value, "True or False")
-    return value
+    if isinstance(value, bool):
+        return value
+    raise refused(name, value, "True or False")
 
 
 def choice(name, value, options):
     """One of several names."""
-    if not isinstance(value, str) or value not in options:
-        raise refused(name, value, f"one of {', '.join(options)}")
-    return value
+    if isinstance(value, str) and value in options:
+        return value
+    raise refused(name, value, f"one of {', '.join(options)}")
 
 
 def string(name, value):
     """A str; None, bytes and a list of texts are none."""
-    if not isinstance(value, str):
-        raise refused(name, value, "a str")
-    return value
+    if isinstance(value, str):
+        return value
+    raise refused(name, value, "a str")
 
 
 def iterable(name, value, things):
     """A list or a generator of things; one str is none, which would be read letter by letter."""
-    if not isinstance(value, Iterable) or isinstance(value, (str, bytes)):
-        raise refused(name, value, f"a list of {things}")
-    return value
+    if isinstance(value, Iterable) and not isinstance(value, (str, bytes)):
+        return value
+    raise refused(name, value, f"a list of {things}")
 
 
 def id_list(name, values):
@@ -138,9 +134,9 @@ def id_list(name, values):
 
 def path_name(name, value):
     """A str or path that is not empty, as a str: an unset shell variable arrives as ''."""
-    if not isinstance(value, (str, os.PathLike)) or not os.fspath(value).strip():
-        raise refused(name, value, "a name that is not empty")
-    return os.fspath(value)
+    if isinstance(value, (str, os.PathLike)) and os.fspath(value).strip():
+        return os.fspath(value)
+    raise refused(name, value, "a name that is not empty")
 
 
 def torch_device(name, value):
@@ -148,21 +144,21 @@ def torch_device(name, value):
 
     "auto" is CUDA where there is one and otherwise the CPU; Apple's "mps" is taken when named.
     """
-    auto = isinstance(value, str) and value == "auto"
+    if value == "auto":
+        value = "cuda" if torch.cuda.is_available() else "cpu"
     try:
-        found = torch.device("cuda" if torch.cuda.is_available() else "cpu") if auto else value
-        found = torch.device(found)
+        found = torch.device(value)
         torch.empty(0, device=found)
+        return found
     except (RuntimeError, AssertionError, TypeError):
         raise refused(name, value, "a device of this machine, such as cpu or cuda,") from None
-    return found
 
 
 def function(name, value, *, none=False):
     """Something that can be called. With `none`, None passes too."""
-    if not (callable(value) or (none and value is None)):
-        raise refused(name, value, "a function")
-    return value
+    if callable(value) or (none and value is None):
+        return value
+    raise refused(name, value, "a function")
 
 
 # ------------------------------------------------------------------------------------ tensors
@@ -178,54 +174,42 @@ def can_look(tensor):
 
 def tensor(name, value, shape):
     """A tensor with as many axes as `shape` names: "(B, T)" two, "(..., V)" any number."""
-    if not isinstance(value, torch.Tensor):
-        raise refused(name, value, f"a tensor {shape}")
-    axes = [axis for axis in shape.strip("()").replace(" ", "").split(",") if axis]
-    if "..." not in axes and value.dim() != len(axes):
-        raise refused(name, value, f"a tensor {shape}")
-    return value
+    axes = None if "..." in shape else len(re.findall(r"\w+", shape))
+    if isinstance(value, torch.Tensor) and axes in (None, value.dim()):
+        return value
+    raise refused(name, value, f"a tensor {shape}")
 
 
 def as_tensor(name, value, device):
     """A tensor of what holds numbers: a list, a range, an array or a tensor."""
-    if not isinstance(value, torch.Tensor):
-        try:
-            value = torch.as_tensor(value, device="cpu")
-        except (TypeError, ValueError, RuntimeError, OverflowError):
-            raise refused(name, value, "a tensor or a list of numbers") from None
-    return value.to(device)
+    try:
+        return torch.as_tensor(value, device=device)
+    except (TypeError, ValueError, RuntimeError, OverflowError):
+        raise refused(name, value, "a tensor or a list of numbers") from None
 
 
 def floats(name, value, shape):
     """A tensor of floating-point numbers."""
-    if not tensor(name, value, shape).is_floating_point():
-        raise refused(name, value, f"a tensor {shape} of floating-point numbers")
-    return value
+    if tensor(name, value, shape).is_floating_point():
+        return value
+    raise refused(name, value, f"a tensor {shape} of floating-point numbers")
 
 
-def integers(name, value, shape="(B, M)", wanted=None):
+def integers(name, value, shape="(B, M)"):
     """Integers of any type, widened to 64 bits: int8 ends at 127, and rows are longer."""
-    if (
-        not isinstance(value, torch.Tensor)
-        or value.dim() != len(shape.strip("(,)").split(","))
-        or value.dtype == torch.bool
-        or value.is_floating_point()
-        or value.is_complex()
-    ):
-        raise refused(name, value, f"a tensor {wanted or shape + ' of whole numbers'}")
+    kind = tensor(name, value, shape).dtype
+    if kind == torch.bool or kind.is_floating_point or kind.is_complex:
+        raise refused(name, value, f"a tensor {shape} of whole numbers")
     return value.long()
 
 
 def ids(name, value, shape="(B, T)", *, size=None, ignore=None):
     """Integers of 64 or 32 bits in 0..size−1, or `ignore`; only on a CPU are they looked at."""
-    tensor(name, value, shape)
-    if value.dtype not in ID_TYPES:
+    if tensor(name, value, shape).dtype not in ID_TYPES:
         raise refused(name, value, f"a tensor {shape} of whole numbers, torch.long or torch.int32,")
-    if size is not None and value.numel() and can_look(value):
+    if size is not None and can_look(value):
         real = value if ignore is None else value[value != ignore]
-        # Read as unsigned, a negative number is huge, so that one bound finds both mistakes.
-        unsigned = np.uint64 if value.dtype == torch.int64 else np.uint32
-        if real.numel() and real.numpy().view(unsigned).max() >= size:
+        if real.numel() and (real.min() < 0 or real.max() >= size):
             wrong = real[(real < 0) | (real >= size)][0].item()
             besides = "" if ignore is None else f" or {ignore}"
             raise ValueError(
@@ -236,16 +220,16 @@ def ids(name, value, shape="(B, T)", *, size=None, ignore=None):
 
 def same_shape(name, value, other_name, other):
     """A tensor of the shape of another one."""
-    if not isinstance(value, torch.Tensor) or value.shape != other.shape:
-        raise refused(name, value, f"a tensor {tuple(other.shape)}, the shape of {other_name},")
-    return value
+    if isinstance(value, torch.Tensor) and value.shape == other.shape:
+        return value
+    raise refused(name, value, f"a tensor {tuple(other.shape)}, the shape of {other_name},")
 
 
 def real_mask(name, value, other_name, other):
     """1 or True at real tokens, 0 or False at padding, as bool and of another tensor's shape."""
     same_shape(name, value, other_name, other)
-    real = value if value.dtype == torch.bool else value != 0
-    if value.dtype != torch.bool and can_look(value) and not (value == real).all():
+    real = value != 0
+    if can_look(value) and not (value == real).all():
         wrong = value[value != real][0].item()
         raise ValueError(f"{name} holds {wrong}; 1 at real tokens and 0 at padding is needed")
     return real

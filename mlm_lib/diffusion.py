@@ -104,7 +104,7 @@ class DiffusionCollator(MaskingCollator):
     def __call__(self, examples):
         fields, blocked = self.prepare(examples)
         input_ids = fields["input_ids"]  # (B, T)
-        hidden, weights = hide(~blocked, self.draw, self._seeds.next_generator())
+        hidden, weights = hide(~blocked, self.draw, self.next_generator())
         fields["input_ids"] = input_ids.masked_fill(hidden, self.mask_token_id)
         fields["labels"] = input_ids.masked_fill(~hidden, IGNORE)
         return fields | {"weights": weights.float()}

@@ -4,14 +4,19 @@ KerasHub has a layer of the same name and behaviour; the arithmetic is that of t
 `BertLMPredictionHead`.
 """
 
-import inspect
-from functools import partial
-
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
-from mlm_lib.checks import flag, integers, number, refused, tensor, whole_number
+from mlm_lib.checks import choice, integers, number, refused
+
+
+def softmax(scores):
+    """Probabilities over the last axis: the vocabulary, of logits."""
+    return scores.softmax(-1)
+
+
+ACTIVATIONS = {"linear": None, "gelu": F.gelu, "relu": F.relu, "silu": F.silu, "softmax": softmax}
 
 
 class MaskedLMHead(nn.Module):
@@ -25,17 +30,15 @@ class MaskedLMHead(nn.Module):
         hidden_size: H, the width of the hidden states.
         vocab_size: V. May be left out if `token_embedding` is given.
         token_embedding: an `nn.Embedding` (V, H) to tie the projection to.
-        activation: a callable, or the name of a function in `torch.nn.functional` that keeps the
-            shape; None or "linear" for none.
-        output_activation: the same, applied to the logits; what has to be told an axis, such as
-            "softmax", runs over the vocabulary.
+        activation: "gelu", "relu", "silu", "softmax" or any callable; None or "linear" for none.
+        output_activation: the same, applied to the logits.
         layer_norm_eps: what layer norm adds to the variance.
         bias: whether the dense layer and the layer norm have one; ModernBERT's have none. The
             projection always has.
 
     Raises:
-        ValueError: neither a vocabulary size nor an embedding; an embedding that does not fit
-            `vocab_size` or `hidden_size`; an activation that does not exist.
+        ValueError: neither a vocabulary size nor an embedding, or both and they differ; an
+            activation of another name; an eps that is negative or not finite.
     """
 
     def __init__(
@@ -50,17 +53,17 @@ class MaskedLMHead(nn.Module):
         bias=True,
     ):
         super().__init__()
-        self.hidden_size = whole_number("hidden_size", hidden_size)
-        self.vocab_size = self._rows(vocab_size, token_embedding)
+        self.hidden_size = hidden_size
+        self.vocab_size = _rows(vocab_size, token_embedding)
         self.activation = _function("activation", activation)
         self.output_activation = _function("output_activation", output_activation)
         eps = number("layer_norm_eps", layer_norm_eps, least=0)
-        self.dense = nn.Linear(self.hidden_size, self.hidden_size, bias=flag("bias", bias))
-        self.norm = nn.LayerNorm(self.hidden_size, eps=eps, bias=bias)
+        self.dense = nn.Linear(hidden_size, hidden_size, bias=bias)
+        self.norm = nn.LayerNorm(hidden_size, eps=eps, bias=bias)
         # The whole embedding is kept, not only its weight, so that a weight replaced or moved to a
         # device is still shared.
         self.token_embedding = token_embedding
-        shape = self.vocab_size, self.hidden_size
+        shape = (self.vocab_size, hidden_size)
         self.projection = None if self.tied else nn.Parameter(torch.empty(shape))
         self.bias = nn.Parameter(torch.zeros(self.vocab_size))
         for weight in (self.dense.weight, self.projection):
@@ -93,15 +96,10 @@ class MaskedLMHead(nn.Module):
             (B, T, V); or (B, M, V); or (N, V) for the N true positions, in row-major order.
 
         Raises:
-            ValueError: shapes that do not belong together, or a `mask_positions` that is neither
-                integer nor bool.
+            ValueError: a `mask_positions` of another shape, or neither integer nor bool.
             IndexError: a position outside 0..T−1.
         """
-        everywhere = mask_positions is None
-        tensor("hidden", hidden, "(..., H)" if everywhere else "(B, T, H)")
-        if hidden.shape[-1:] != (self.hidden_size,):
-            raise refused("hidden", hidden, f"a tensor (B, T, {self.hidden_size})")
-        if not everywhere:
+        if mask_positions is not None:
             index = flat_index(mask_positions, *hidden.shape[:2])
             hidden = gather(hidden, index)  # (B, M, H) or (N, H)
         hidden = self.dense(hidden)
@@ -118,28 +116,35 @@ class MaskedLMHead(nn.Module):
             f"activation={names[0]}, output_activation={names[1]}"
         )
 
-    def _rows(self, vocab_size, token_embedding):
-        """V, from either or from both."""
-        if token_embedding is None and vocab_size is None:
-            raise ValueError(
-                "vocab_size and token_embedding are both None; give a number of tokens, or an "
-                "embedding to tie to"
-            )
-        if token_embedding is None:
-            return whole_number("vocab_size", vocab_size)
-        if not isinstance(token_embedding, nn.Embedding):
-            raise refused("token_embedding", token_embedding, "the nn.Embedding that holds it")
-        rows, width = token_embedding.weight.shape
-        if whole_number("vocab_size", vocab_size, none=True) not in (None, rows):
-            raise ValueError(
-                f"vocab_size={vocab_size}, but token_embedding has {rows} rows; they must be equal"
-            )
-        if width != self.hidden_size:
-            raise ValueError(
-                f"hidden_size={self.hidden_size}, but token_embedding is {width} wide; tied, they "
-                "must be equal"
-            )
-        return rows
+
+def _rows(vocab_size, token_embedding):
+    """V, from either or from both."""
+    if token_embedding is None and vocab_size is None:
+        raise ValueError(
+            "vocab_size and token_embedding are both None; give a number of tokens, or an "
+            "embedding to tie to"
+        )
+    rows = vocab_size if token_embedding is None else len(token_embedding.weight)
+    if vocab_size not in (None, rows):
+        raise ValueError(
+            f"vocab_size={vocab_size}, but token_embedding has {rows} rows; they must be equal"
+        )
+    return rows
+
+
+def _function(name, activation):
+    """A callable from itself or from its name; None for none, which Keras calls linear."""
+    if activation is None or callable(activation):
+        return activation
+    return ACTIVATIONS[choice(name, activation, ACTIVATIONS)]
+
+
+def _name(function):
+    """What an activation is called, for `repr`: the same in each process."""
+    return getattr(function, "__name__", type(function).__name__)
+
+
+# ------------------------------------------------------------------------ at the asked positions
 
 
 def flat_index(mask_positions, batch, length):
@@ -159,22 +164,21 @@ def flat_index(mask_positions, batch, length):
     tensor([[0, 2],
             [4, 4]])
     """
-    tensor("mask_positions", mask_positions, "(...)")
     if mask_positions.dtype == torch.bool:
         if mask_positions.shape != (batch, length):
-            like = f"a bool tensor ({batch}, {length}), like the hidden states,"
-            raise refused("mask_positions", mask_positions, like)
+            raise refused("mask_positions", mask_positions, f"a bool tensor ({batch}, {length})")
         return mask_positions.flatten().nonzero().squeeze(1)
-    wanted = f"({batch}, M) of whole numbers or ({batch}, {length}) of bool"
-    positions = integers("mask_positions", mask_positions, "(B, M)", wanted)
-    if len(positions) != batch:
-        raise refused("mask_positions", mask_positions, f"a tensor {wanted}")
+    positions = integers("mask_positions", mask_positions)
+    if len(positions) != batch:  # one row would be taken for all
+        raise refused("mask_positions", mask_positions, f"a tensor ({batch}, M)")
     outside = (positions < 0) | (positions >= length)
     if outside.any():
         row, slot = outside.nonzero()[0].tolist()
         wrong = positions[outside].unique().tolist()
-        first = f"mask_positions names {wrong[:5]}, first at [{row}, {slot}]"
-        raise IndexError(f"{first}; positions here run from 0 to {length - 1}")
+        raise IndexError(
+            f"mask_positions names {wrong[:5]}, first at [{row}, {slot}]; "
+            f"positions here run from 0 to {length - 1}"
+        )
     return positions + length * torch.arange(batch, device=positions.device)[:, None]
 
 
@@ -182,35 +186,3 @@ def gather(hidden, index):
     """The rows of (B, T, H) that a `flat_index` names: `(*index.shape, H)`."""
     rows = hidden.flatten(0, 1).index_select(0, index.flatten())
     return rows.view(*index.shape, hidden.shape[-1])
-
-
-def _function(name, activation):
-    """A callable from itself or from its name; None for none, which Keras calls linear."""
-    if activation in (None, "linear"):
-        return None
-    if callable(activation):
-        return activation
-    found = getattr(F, activation, None) if isinstance(activation, str) else None
-    if callable(found) and _has_dim(found):
-        found = partial(found, dim=-1)  # over the width, or over the vocabulary
-    try:
-        shape = found(torch.empty(2, 4, device="meta")).shape  # computes nothing
-    except Exception:  # whatever it is, it does not make a tensor of one tensor
-        shape = None
-    if shape != (2, 4):  # `glu` halves the width
-        wanted = "a callable, or the name of one in torch.nn.functional that keeps shapes,"
-        raise refused(name, activation, wanted)
-    return found
-
-
-def _has_dim(function):
-    try:
-        return "dim" in inspect.signature(function).parameters
-    except ValueError:  # a builtin, such as `gelu`, which works on each number by itself
-        return False
-
-
-def _name(function):
-    """What an activation is called, for `repr`: the same in each process."""
-    function = getattr(function, "func", function)  # of a partial
-    return getattr(function, "__name__", type(function).__name__)

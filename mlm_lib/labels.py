@@ -10,9 +10,10 @@ T is the length of a row and M the number of slots, the most labels that a row h
 
 import torch
 
-from mlm_lib.checks import ids, integers, same_shape, whole_number
+from mlm_lib.checks import ids, integers, same_shape
 
 IGNORE = -100  # the label of a position that has none, as in PyTorch and transformers
+LARGEST = 2**31 - 1  # above any id; a negative label that is not −100 is of another format
 
 
 def labels_to_positions(labels, max_masks=None):
@@ -31,20 +32,17 @@ def labels_to_positions(labels, max_masks=None):
         weight 0.
 
     Raises:
-        ValueError: labels that are no such tensor, or a row with more than max_masks labels.
-            Dropping some would change the loss without a word.
+        ValueError: labels that are no such tensor, one that is negative and not −100, or a row with
+            more than max_masks labels. Dropping some would change the loss without a word.
     """
-    ids("labels", labels, "(B, T)")
-    max_masks = whole_number("max_masks", max_masks, 0, none=True)
+    ids("labels", labels, "(B, T)", size=LARGEST, ignore=IGNORE)
     has_label = labels != IGNORE  # (B, T)
     counts = has_label.sum(1)  # (B,)
     most = int(counts.max()) if len(counts) else 0
     if max_masks is None:
         max_masks = most
     elif most > max_masks:
-        raise ValueError(
-            f"a row has {most} labels, and max_masks is {max_masks}; raise it to {most}"
-        )
+        raise ValueError(f"a row has {most} labels, and max_masks is {max_masks}; raise it")
     # The k-th label of a row goes to slot k: a running count over the row numbers them from 1.
     rows, columns = has_label.nonzero(as_tuple=True)  # (N,), (N,)
     slots = has_label.cumsum(1)[rows, columns] - 1  # (N,)
@@ -73,19 +71,20 @@ def positions_to_labels(mask_positions, mask_ids, mask_weights, length):
         ValueError: shapes that differ, a weight that is negative or NaN, and in used slots a
             position outside 0..length−1, a negative id, or a position that the row names twice.
     """
-    length = whole_number("length", length, 0)
     mask_positions = integers("mask_positions", mask_positions)
-    for name, field in (("mask_ids", mask_ids), ("mask_weights", mask_weights)):
-        same_shape(name, field, "mask_positions", mask_positions)
-    ids("mask_ids", mask_ids, "(B, M)")
-    _none_wrong("mask_weights", mask_weights[~(mask_weights >= 0)], "a weight of 0 or more")
+    same_shape("mask_ids", ids("mask_ids", mask_ids), "mask_positions", mask_positions)
+    same_shape("mask_weights", mask_weights, "mask_positions", mask_positions)
 
     # Finding the used slots makes the program wait for any device, so looking at them costs little.
     rows, slots = (mask_weights > 0).nonzero(as_tuple=True)  # (N,), (N,)
     columns, answers = mask_positions[rows, slots], mask_ids[rows, slots].long()
-    outside = (columns < 0) | (columns >= length)
-    _none_wrong("mask_positions", columns[outside], f"a number from 0 to {length - 1}")
-    _none_wrong("mask_ids", answers[answers < 0], "a token's id, 0 or more,")
+    for name, wrong in (
+        ("mask_weights", mask_weights[~(mask_weights >= 0)]),  # NaN fails this too
+        ("mask_positions", columns[(columns < 0) | (columns >= length)]),
+        ("mask_ids", answers[answers < 0]),
+    ):
+        if len(wrong):
+            raise ValueError(f"{name} holds {wrong[0].item()}")
     places, counts = (rows * length + columns).unique(return_counts=True)
     if (counts > 1).any():
         twice = places[counts > 1][0].item() % length
@@ -107,8 +106,7 @@ def labels_to_targets(labels, max_masks=None):
 
 def targets_to_labels(mask_positions, target_ids, length):
     """The way back from `labels_to_targets`."""
-    used = ids("target_ids", target_ids, "(B, M)") != IGNORE
-    return positions_to_labels(mask_positions, target_ids, used.float(), length)
+    return positions_to_labels(mask_positions, target_ids, (target_ids != IGNORE).float(), length)
 
 
 def labels_to_minus_one(labels):
@@ -117,15 +115,9 @@ def labels_to_minus_one(labels):
     >>> labels_to_minus_one(torch.tensor([[-100, 7]]))
     tensor([[-1,  7]])
     """
-    return ids("labels", labels, "(...)").masked_fill(labels == IGNORE, -1)
+    return labels.masked_fill(labels == IGNORE, -1)
 
 
 def minus_one_to_labels(labels):
     """The way back from `labels_to_minus_one`."""
-    return ids("labels", labels, "(...)").masked_fill(labels == -1, IGNORE)
-
-
-def _none_wrong(name, wrong, wanted):
-    """Refuses the first of the values that are wrong."""
-    if wrong.numel():
-        raise ValueError(f"{name} holds {wrong[0].item()}; {wanted} is needed")
+    return labels.masked_fill(labels == -1, IGNORE)

@@ -1,109 +1,128 @@
 """Choose positions, clone the labels, corrupt the input. Built in lesson 02.
 
-Sources: Devlin et al. 2019 (15%, 80/10/10), the whole-word release of BERT (2019).
+Sources: Devlin et al. 2019 (15%, 80/10/10), the whole-word release of BERT (2019), Joshi et al.
+2020 (SpanBERT's runs of words).
 """
 
 import hashlib
 import math
-import multiprocessing
-import re
 from functools import lru_cache
 
 import numpy as np
 import torch
+from torch.utils.data import get_worker_info
 
-from mlm_lib.checks import (
-    as_tensor,
-    can_look,
-    choice,
-    flag,
-    ids,
-    probability,
-    real_mask,
-    refused,
-    same_shape,
-    shares,
-    whole_number,
-)
+from mlm_lib.checks import choice, ids, probability, real_mask, same_shape, shares, whole_number
 from mlm_lib.engine.padding import pad_examples
 from mlm_lib.labels import IGNORE
 
-# ------------------------------------------------------------------------------------ seeds
-#
-# Random numbers for each batch, from nothing but the seed, the epoch and the batch. Lesson 02.
+STRATEGIES = ("token", "whole_word", "span")
 
 
-MARKS = 2**32  # above any mark of an epoch's workers
+def mask_tokens(
+    input_ids, *, mask_token_id, random_token_ids, special_tokens_mask,
+    rate=0.15, mask_share=0.8, random_share=0.1, word_ids=None, spans=False, generator=None,
+):  # fmt: skip
+    """Hide a share of the tokens and return what was hidden as labels.
 
+    Every position outside `special_tokens_mask` is chosen with probability `rate`. Of the chosen,
+    `mask_share` become `[MASK]`, `random_share` become a random token, and the rest stay as they
+    are; all of them keep a label.
 
-class BatchSeeds:
-    """A generator for each batch, the same ones in any number of DataLoader workers.
-
-    A batch's generator is seeded with a hash of `seed`, the epoch and the batch's number. Without
-    workers the batches are counted on and on; in workers from 0 in each epoch.
-
-    Each epoch's workers are new processes, which know nothing of the epochs before. Torch's seed
-    does not tell them either, since a program may set it anew before each epoch. Two things do:
-
-    1. The name of a process ends in its number among its parent's children, and a DataLoader starts
-       its workers in a row. So all workers of an epoch can name the number of the first: its mark.
-    2. One integer in shared memory outlives them: the epochs begun so far and the newest mark. A
-       worker that finds another mark than its own begins the next epoch. It is one integer so that
-       it is read and written whole: the workers of an epoch may come in any order, or at once, and
-       all write the same.
+    With `word_ids` whole words are chosen, and the 80/10/10 rule holds per word: all the pieces of
+    a word are masked, or all are replaced (each by its own random token), or all are kept. With
+    `spans` runs of words are chosen, with SpanBERT's lengths; a word's chance is still exactly
+    `rate`, and the rule still holds per word.
 
     Args:
-        seed: a whole number; with None torch's global generator decides.
+        input_ids: (B, T), torch.long or torch.int32. Never changed.
+        mask_token_id: the id of `[MASK]`.
+        random_token_ids: (R,) the ids to draw replacements from; leave the special tokens out.
+        special_tokens_mask: (B, T), true where a token must not be chosen: special tokens, padding.
+        word_ids: (B, T), equal for neighbours that belong to one word, −1 outside words.
+        spans: choose runs of neighbouring words; needs `word_ids`.
+        generator: a `torch.Generator` on the device of `input_ids`; the global one if None.
+
+    Returns:
+        (input_ids, labels), both (B, T) and new; labels are −100 where nothing was chosen.
 
     Raises:
-        ValueError: a seed that is no whole number.
+        ValueError: a rate or share not in 0..1, shares that sum above 1, ids of another type,
+            negative, or beyond what the type of `input_ids` holds, shapes that differ, `[MASK]`
+            among the replacements, spans without words.
     """
+    probability("rate", rate)
+    shares(mask_share, random_share)
+    device, size = input_ids.device, torch.iinfo(input_ids.dtype).max
+    ids("input_ids", input_ids, "(B, T)", size=size)
+    whole_number("mask_token_id", mask_token_id, 0)
+    random_token_ids = torch.as_tensor(random_token_ids, device=device)
+    if random_share > 0:
+        ids("random_token_ids", random_token_ids, "(R,)", size=size)
+        if (random_token_ids == mask_token_id).any():
+            raise ValueError(f"random_token_ids holds {mask_token_id}, the id of [MASK]")
+    blocked = torch.as_tensor(special_tokens_mask, device=device).bool()
+    same_shape("special_tokens_mask", blocked, "input_ids", input_ids)
 
-    def __init__(self, seed=None):
-        self.seed = whole_number("seed", seed, least=None, none=True)
-        self.batches = 0  # made in this process; in a worker, in this epoch
-        self._epoch, self._mark = 0, None
-        self._begun = torch.zeros((), dtype=torch.long).share_memory_()  # epochs · MARKS + mark
+    # One uniform number u per token (or per word) decides everything: below `rate` it is chosen,
+    # and where below `rate` it falls says what becomes of it.
+    #
+    #     0                          0.12       0.135      0.15                     1
+    #     |---------- [MASK] ----------|- random -|-- kept --|------ not chosen ------|
+    if word_ids is not None:
+        word_ids = torch.as_tensor(word_ids, device=device)
+        same_shape("word_ids", word_ids, "input_ids", input_ids)
+        blocked = blocked | (word_ids < 0)
+        draws = _draw_per_word(word_ids, blocked, rate, spans, generator)  # (B, T)
+    elif spans:
+        raise ValueError("spans are runs of words; pass word_ids as well")
+    else:
+        draws = torch.rand(input_ids.shape, generator=generator, device=device)  # (B, T)
+    tokens = input_ids.flatten()
+    chosen = _places((draws < rate) & ~blocked)  # (S,) in the batch laid out flat
+    draws, answers = draws.take(chosen), tokens.take(chosen)
 
-    def __setstate__(self, state):
-        self.__dict__.update(state)
-        if not self._begun.is_shared():  # a copy counts for itself, a spawned worker with the rest
-            self._begun = (self._begun // MARKS * MARKS).share_memory_()
+    # Labels first: the answers are cloned before anything is hidden.
+    labels = torch.full_like(tokens, IGNORE).scatter_(0, chosen, answers)
 
-    def next_generator(self):
-        """The generator of the next batch; None, which means the global one, without a seed."""
-        if self.seed is None:
-            return None
-        worker = torch.utils.data.get_worker_info()
-        if worker is None:
-            epoch, batch = self._begun.item() // MARKS, self.batches
-        else:
-            self._find_epoch(worker)
-            # A DataLoader deals its batches out to the workers in turn.
-            epoch, batch = self._epoch, self.batches * worker.num_workers + worker.id
-        self.batches += 1
-        name = f"{self.seed} {epoch} {batch}".encode()
-        digest = hashlib.blake2b(name, digest_size=8).digest()
-        return torch.Generator().manual_seed(int.from_bytes(digest, "little") >> 1)
-
-    def _find_epoch(self, worker):
-        number = int(re.split("[-:]", multiprocessing.current_process().name)[-1])  # "Process-2:7"
-        mark = number - worker.id
-        if mark == self._mark:
-            return  # not the first batch of this worker
-        begun, newest = divmod(self._begun.item(), MARKS)
-        if mark != newest:
-            begun += 1
-            self._begun.fill_(begun * MARKS + mark)
-        self._mark, self._epoch, self.batches = mark, begun - 1, 0
+    # u in [0, rate · mask_share), for BERT [0, 0.12): [MASK].
+    corrupted = answers.masked_fill(draws < rate * mask_share, mask_token_id)
+    # u up to rate · (mask_share + random_share), for BERT [0.12, 0.135): a random token.
+    if random_share > 0:
+        end = rate * (mask_share + random_share)
+        swapped = _places((draws >= rate * mask_share) & (draws < end))
+        pick = torch.randint(
+            len(random_token_ids), swapped.shape, generator=generator, device=device
+        )
+        corrupted[swapped] = random_token_ids[pick].to(corrupted.dtype)
+    # u up to rate, for BERT [0.135, 0.15): kept as it is.
+    masked = tokens.scatter(0, chosen, corrupted)
+    return masked.view(input_ids.shape), labels.view(input_ids.shape)
 
 
-# ------------------------------------------------------------------------------------ spans
-#
-# Runs of neighbouring words, with SpanBERT's lengths and an exact rate. A task of lesson 02.
-#
-# Source: Joshi et al. 2020 (SpanBERT). There spans are drawn until 15% of a text is covered; here
-# each word may start one, with a chance that covers every word with probability `rate` exactly.
+def _places(mask):
+    """Where a mask is true, counted through its rows. On a CPU numpy is four times as fast."""
+    if mask.device.type == "cpu":
+        return torch.from_numpy(np.flatnonzero(mask.numpy()))
+    return mask.flatten().nonzero().squeeze(1)
+
+
+# ------------------------------------------------------------------------ whole words and spans
+
+
+def _draw_per_word(word_ids, blocked, rate, spans, generator):
+    """A uniform number per word, spread over its pieces. (B, T)"""
+    # A word starts where its number differs from its neighbour's, or behind a blocked place.
+    starts = torch.ones_like(blocked)
+    starts[:, 1:] = (word_ids[:, 1:] != word_ids[:, :-1]) | blocked[:, :-1]
+    index = (starts & ~blocked).cumsum(1).sub_(1).clamp_(min=0)  # (B, T) a word's place in its row
+    shape = (len(index), int(index.max()) + 1)  # (B, W)
+    draws = torch.rand(shape, generator=generator, device=index.device)
+    if spans:
+        # The choice is made, and what is left of u, spread over [0, rate), says what becomes of it.
+        covered = draw_spans(shape, rate, generator=generator, device=index.device)
+        draws = torch.where(covered, draws * rate, 1.0)
+    return draws.gather(1, index)
 
 
 SPAN_P, SPAN_MAX = 0.2, 10  # lengths: geometric, at most ten words, 3.8 on average
@@ -112,11 +131,11 @@ SPAN_P, SPAN_MAX = 0.2, 10  # lengths: geometric, at most ten words, 3.8 on aver
 def draw_spans(shape, rate, *, generator=None, device="cpu"):
     """Which of (B, W) words lie in a span, as bool; each does with probability `rate`.
 
-    Raises:
-        ValueError: a rate that is no probability.
+    SpanBERT draws spans until 15% of a text is covered. Here each word may start one, with a chance
+    that covers every word with probability `rate` exactly. A task of lesson 02.
     """
     rows, words = shape
-    start_chance, cumulative = span_law(probability("rate", rate))
+    start_chance, cumulative = span_law(rate)
     # 1. A span may start anywhere, also at the nine words before the row, so that the first word
     #    of a row is reached as often as one in the middle.
     wide = (rows, words + SPAN_MAX - 1)
@@ -151,147 +170,16 @@ def span_law(rate):
     return high, torch.tensor([1 - share for share in reach[1:]])
 
 
-STRATEGIES = ("token", "whole_word", "span")
-
-
-def mask_tokens(
-    input_ids, *, mask_token_id, random_token_ids, special_tokens_mask,
-    rate=0.15, mask_share=0.8, random_share=0.1, word_ids=None, spans=False, generator=None,
-):  # fmt: skip
-    """Hide a share of the tokens and return what was hidden as labels.
-
-    Every position outside `special_tokens_mask` is chosen with probability `rate`. Of the chosen,
-    `mask_share` become `[MASK]`, `random_share` become a random token, and the rest stay as they
-    are; all of them keep a label.
-
-    With `word_ids` whole words are chosen, and the 80/10/10 rule holds per word: all the pieces of
-    a word are masked, or all are replaced (each by its own random token), or all are kept. With
-    `spans` runs of words are chosen, with SpanBERT's lengths; a word's chance is still exactly
-    `rate`, and the rule still holds per word.
-
-    Args:
-        input_ids: (B, T), torch.long or torch.int32. Never changed.
-        mask_token_id: the id of `[MASK]`.
-        random_token_ids: (R,) the ids to draw replacements from; leave the special tokens out.
-        special_tokens_mask: (B, T), true where a token must not be chosen: special tokens, padding.
-        word_ids: (B, T), equal for neighbours that belong to one word, −1 outside words.
-        spans: choose runs of neighbouring words; needs `word_ids`.
-        generator: a `torch.Generator` on the device of `input_ids`; the global one if None.
-
-    Returns:
-        (input_ids, labels), both (B, T) and new; labels are −100 where nothing was chosen.
-
-    Raises:
-        ValueError: a rate or share not in 0..1, shares that sum above 1, an empty batch, ids of
-            another type, negative, or beyond what the type of `input_ids` holds, shapes that
-            differ, no replacements, or `[MASK]` among them.
-    """
-    blocked, random_token_ids, word_ids = _checked(
-        input_ids, mask_token_id, random_token_ids, special_tokens_mask,
-        rate, mask_share, random_share, word_ids, spans, generator,
-    )  # fmt: skip
-
-    # One uniform number u per token (or per word) decides everything: below `rate` it is chosen,
-    # and where below `rate` it falls says what becomes of it.
-    #
-    #     0                          0.12       0.135      0.15                     1
-    #     |---------- [MASK] ----------|- random -|-- kept --|------ not chosen ------|
-    if word_ids is None:
-        draws = torch.rand(input_ids.shape, generator=generator, device=input_ids.device)  # (B, T)
-    else:
-        draws = _draw_per_word(word_ids, blocked, rate, spans, generator)
-    tokens = input_ids.flatten()
-    chosen = _places((draws < rate) & ~blocked)  # (S,) in the batch laid out flat
-    draws, answers = draws.take(chosen), tokens.take(chosen)
-
-    # Labels first: the answers are cloned before anything is hidden.
-    labels = torch.full_like(tokens, IGNORE).scatter_(0, chosen, answers)
-
-    # u in [0, rate · mask_share), for BERT [0, 0.12): [MASK].
-    corrupted = answers.masked_fill(draws < rate * mask_share, mask_token_id)
-    # u up to rate · (mask_share + random_share), for BERT [0.12, 0.135): a random token.
-    if random_share > 0:
-        end = rate * (mask_share + random_share)
-        swapped = _places((draws >= rate * mask_share) & (draws < end))
-        pick = torch.randint(
-            len(random_token_ids), swapped.shape, generator=generator, device=swapped.device
-        )
-        corrupted[swapped] = random_token_ids[pick].to(corrupted.dtype)
-    # u up to rate, for BERT [0.135, 0.15): kept as it is.
-    masked = tokens.scatter(0, chosen, corrupted)
-    return masked.view(input_ids.shape), labels.view(input_ids.shape)
-
-
-def _checked(
-    input_ids, mask_token_id, random_token_ids, special_tokens_mask,
-    rate, mask_share, random_share, word_ids, spans, generator,
-):  # fmt: skip
-    """Refuses what cannot be masked; (blocked (B, T), random_token_ids (R,), word_ids (B, T))."""
-    probability("rate", rate)
-    shares(mask_share, random_share)
-    ids("input_ids", input_ids, "(B, T)")
-    if input_ids.numel() == 0:
-        raise refused("input_ids", input_ids, "a batch (B, T) with at least one token")
-    device, size = input_ids.device, torch.iinfo(input_ids.dtype).max
-    ids("input_ids", input_ids, size=size)
-    whole_number("mask_token_id", mask_token_id, 0, size - 1)
-
-    random_token_ids = as_tensor("random_token_ids", random_token_ids, device)
-    if random_token_ids.numel() > 0:
-        ids("random_token_ids", random_token_ids, "(R,)", size=size)
-        if can_look(random_token_ids) and mask_token_id in random_token_ids.numpy():
-            raise ValueError(
-                f"random_token_ids holds {mask_token_id}, the id of [MASK]; "
-                "ordinary tokens only are needed"
-            )
-    elif random_share > 0:
-        raise ValueError(f"random_share={random_share}, but random_token_ids is empty")
-
-    blocked = as_tensor("special_tokens_mask", special_tokens_mask, device)
-    blocked = same_shape("special_tokens_mask", blocked, "input_ids", input_ids).bool()
-    if word_ids is not None:
-        word_ids = as_tensor("word_ids", word_ids, device)
-        same_shape("word_ids", word_ids, "input_ids", input_ids)
-        blocked = blocked | (word_ids < 0)
-    elif flag("spans", spans):
-        raise ValueError("spans are runs of words; pass word_ids as well")
-    if not isinstance(generator, torch.Generator | None):
-        raise refused("generator", generator, "a torch.Generator or None")
-    return blocked, random_token_ids, word_ids
-
-
-def _places(mask):
-    """Where a mask is true, counted through its rows. On a CPU numpy is four times as fast."""
-    if mask.device.type == "cpu":
-        return torch.from_numpy(np.flatnonzero(mask.numpy()))
-    return mask.flatten().nonzero().squeeze(1)
-
-
-def _draw_per_word(word_ids, blocked, rate, spans, generator):
-    """A uniform number per word, spread over its pieces. (B, T)"""
-    # A word starts where its number differs from its neighbour's, or behind a blocked place.
-    starts = torch.ones_like(blocked)
-    starts[:, 1:] = (word_ids[:, 1:] != word_ids[:, :-1]) | blocked[:, :-1]
-    index = (starts & ~blocked).cumsum(1).sub_(1).clamp_(min=0)  # (B, T) a word's place in its row
-    shape = (len(index), int(index.max()) + 1)  # (B, W)
-    draws = torch.rand(shape, generator=generator, device=index.device)
-    if spans:
-        # The choice is made, and what is left of u, spread over [0, rate), says what becomes of it.
-        covered = draw_spans(shape, rate, generator=generator, device=index.device)
-        draws = torch.where(covered, draws * rate, 1.0)
-    return draws.gather(1, index)
-
-
-# ---------------------------------------------------------------------------------------- batches
+# ------------------------------------------------------------------------------------ batches
 
 
 class MaskingCollator:
     """Turn a list of encoded texts into a padded, freshly masked batch: a `collate_fn`.
 
-    With a `seed` the masks depend on it and on which batch of which epoch this is, and on nothing
-    else: the first epoch has the same masks with any number of DataLoader workers, each later epoch
-    has new ones, and a second run repeats them all. (Without workers the batches are counted on and
-    on; with them, from 0 in each epoch.)
+    With a `seed` the masks depend on it, on the epoch and on the batch's number, and on nothing
+    else. Batches are counted on and on, so that each epoch has new masks. The workers of a
+    `DataLoader` are new processes in each epoch, which know nothing of those before: there call
+    `set_epoch(epoch)` before each epoch. The masks are then the same with any number of workers.
 
     Args:
         tokenizer: a `WordPieceTokenizer` or a transformers tokenizer.
@@ -307,8 +195,8 @@ class MaskingCollator:
 
     Raises:
         ValueError: a tokenizer without `[MASK]` or `[PAD]`, a bad rate, share, strategy or seed, an
-            empty batch or example, fields that some examples lack or that differ in length, an id
-            outside the vocabulary, an attention mask of other numbers than 0 and 1.
+            empty example, fields that differ in length, an id outside the vocabulary, an attention
+            mask of other numbers than 0 and 1.
     """
 
     def __init__(
@@ -319,8 +207,7 @@ class MaskingCollator:
         self.mask_share, self.random_share = shares(mask_share, random_share)
         self.strategy = choice("strategy", strategy, STRATEGIES)
         self.pad_to_multiple_of = whole_number("pad_to_multiple_of", pad_to_multiple_of, none=True)
-        self._seeds = BatchSeeds(seed)
-        self.seed = self._seeds.seed
+        self.seed = whole_number("seed", seed, least=None, none=True)
         for name in ("mask", "pad"):
             if getattr(tokenizer, f"{name}_token_id", None) is None:
                 kind, token = type(tokenizer).__name__, f"[{name.upper()}]"
@@ -335,13 +222,21 @@ class MaskingCollator:
         self.random_token_ids = torch.tensor(sorted(set(vocab.values()).difference(special)))
         self.continues = torch.zeros_like(self.is_special)  # (V,) the ## pieces
         self.continues[[index for token, index in vocab.items() if token.startswith("##")]] = True
-        if strategy != "token" and not (_is_wordpiece(tokenizer) and self.continues.any()):
+        # A byte-level vocabulary may hold ## as well, for a heading. transformers tells by a model.
+        backend = getattr(tokenizer, "backend_tokenizer", None)
+        wordpiece = backend is None or type(backend.model).__name__ == "WordPiece"
+        if strategy != "token" and not (wordpiece and self.continues.any()):
             raise ValueError(
                 f"strategy {strategy!r} finds words by the ## pieces of WordPiece, "
                 "and this vocabulary has none"
             )
         table = repr(sorted(vocab.items())).encode()
-        self._vocabulary = hashlib.blake2b(table, digest_size=8).hexdigest()
+        self.vocabulary = hashlib.blake2b(table, digest_size=8).hexdigest()
+        self.set_epoch(0)
+
+    def set_epoch(self, epoch):
+        """Begin an epoch: its batches are counted from 0."""
+        self.epoch, self.batches = epoch, 0
 
     def prepare(self, examples):
         """The padded fields of a batch, and (B, T) bool, true where nothing may be hidden."""
@@ -363,26 +258,32 @@ class MaskingCollator:
             input_ids, mask_token_id=self.mask_token_id, random_token_ids=self.random_token_ids,
             special_tokens_mask=blocked, rate=self.rate, mask_share=self.mask_share,
             random_share=self.random_share, word_ids=word_ids, spans=self.strategy == "span",
-            generator=self._seeds.next_generator(),
+            generator=self.next_generator(),
         )  # fmt: skip
         return fields
+
+    def next_generator(self):
+        """The next batch's random numbers, from seed, epoch and batch; without a seed None."""
+        if self.seed is None:
+            return None
+        worker, batch = get_worker_info(), self.batches
+        if worker is not None:  # a DataLoader deals its batches out to the workers in turn
+            batch = batch * worker.num_workers + worker.id
+        self.batches += 1
+        name = f"{self.seed} {self.epoch} {batch}".encode()
+        digest = hashlib.blake2b(name, digest_size=8).digest()
+        return torch.Generator().manual_seed(int.from_bytes(digest, "little") >> 1)
 
     def fingerprint(self):
         """What must stay the same between a run and its continuation, as plain values."""
         names = ("rate", "mask_share", "random_share", "strategy", "pad_to_multiple_of", "seed")
-        plain = {name: getattr(self, name) for name in (*names, "mask_token_id", "pad_token_id")}
-        return plain | {"vocabulary": self._vocabulary}
+        names += ("mask_token_id", "pad_token_id", "vocabulary")
+        return {name: getattr(self, name) for name in names}
 
     def state_dict(self):
         """How many batches were made, so that a later run can go on with the next one's masks."""
-        return {"batches": self._seeds.batches}
+        return {"epoch": self.epoch, "batches": self.batches}
 
     def load_state_dict(self, state):
         """Goes on after the batches of `state`."""
-        self._seeds.batches = whole_number("batches", state["batches"], 0)
-
-
-def _is_wordpiece(tokenizer):
-    """Ours is; a transformers tokenizer tells by its model."""
-    backend = getattr(tokenizer, "backend_tokenizer", None)
-    return backend is None or type(backend.model).__name__ == "WordPiece"
+        self.epoch, self.batches = state["epoch"], state["batches"]

@@ -7,7 +7,8 @@ states how far a fair draw may stray: five standard deviations, unless it says o
 import copy
 import json
 import math
-import re
+import pickle
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models
+from torch.utils.data import DataLoader
 from toys import tokenizer_of
 from transformers import DataCollatorForLanguageModeling, PreTrainedTokenizerFast
 
@@ -59,47 +61,37 @@ def mask(ids, special=None, seed=0, **options):
     return mask_tokens(ids, generator=torch.Generator().manual_seed(seed), **options)
 
 
+def in_mode(mode, ids, special):
+    """The options that choose tokens, words or spans."""
+    return {} if mode == "token" else {"word_ids": words_of(ids, special), "spans": mode == "spans"}
+
+
+def share(chosen):
+    return chosen.double().mean().item()
+
+
 def close(share, expected, n, deviations=5):
     return abs(share - expected) <= deviations * math.sqrt(expected * (1 - expected) / n)
 
 
+every_mode = pytest.mark.parametrize("mode", ["token", "words", "spans"])
+
 # ------------------------------------------------------------------------------------ exact answers
 
+FATES = {
+    "nothing is chosen": ({"rate": 0}, False, None),
+    "[MASK]": ({"mask_share": 1, "random_share": 0, "random_token_ids": []}, True, MASK),
+    "replaced": ({"mask_share": 0, "random_share": 1, "random_token_ids": [77]}, True, 77),
+    "kept": ({"mask_share": 0, "random_share": 0}, True, None),
+}
 
-def test_rate_0_changes_nothing_and_labels_nothing():
+
+@pytest.mark.parametrize("options, chosen, shown", FATES.values(), ids=FATES)
+def test_with_rates_and_shares_of_0_and_1_all_ordinary_tokens_have_one_fate(options, chosen, shown):
     ids, special = batch()
-    masked, labels = mask(ids, special, rate=0)
-    assert torch.equal(masked, ids)
-    assert (labels == -100).all()
-
-
-def test_rate_1_with_mask_share_1_hides_every_ordinary_token():
-    ids, special = batch()
-    masked, labels = mask(ids, special, rate=1, mask_share=1, random_share=0)
-    assert torch.equal(masked, ids.masked_fill(~special, MASK))
-    assert torch.equal(labels, ids.masked_fill(special, -100))
-
-
-def test_rate_1_with_random_share_1_replaces_every_ordinary_token():
-    ids, special = batch()
-    masked, labels = mask(ids, special, rate=1, mask_share=0, random_share=1, random_token_ids=[77])
-    assert torch.equal(masked, ids.masked_fill(~special, 77))
-    assert torch.equal(labels, ids.masked_fill(special, -100))
-
-
-def test_with_both_shares_0_the_chosen_tokens_are_kept_and_still_labelled():
-    ids, special = batch()
-    masked, labels = mask(ids, special, rate=1, mask_share=0, random_share=0)
-    assert torch.equal(masked, ids)
-    assert torch.equal(labels, ids.masked_fill(special, -100))
-
-
-def test_no_replacements_are_needed_when_random_share_is_0():
-    ids, special = batch()
-    assert (
-        mask(ids, special, rate=1, mask_share=1, random_share=0, random_token_ids=[])[0][~special]
-        == MASK
-    ).all()
+    masked, labels = mask(ids, special, **{"rate": 1} | options)
+    assert torch.equal(masked, ids if shown is None else ids.masked_fill(~special, shown))
+    assert torch.equal(labels, ids.masked_fill(special | (not chosen), -100))
 
 
 @pytest.mark.parametrize(
@@ -117,23 +109,25 @@ def test_shares_that_sum_to_1_give_or_take_a_rounding_keep_no_chosen_token(share
 
 
 @pytest.mark.parametrize("rate", [0.05, 0.15, 0.4, 0.8])
-def test_of_100k_tokens_the_chosen_share_is_the_rate_and_80_10_10_of_them_are_masked_replaced_kept(
-    rate,
-):
+def test_of_100k_tokens_rate_are_chosen_and_of_these_80_10_10_masked_replaced_kept(rate):
     ids = torch.randint(5, 50, (1000, 100), generator=torch.Generator().manual_seed(3))
     masked, labels = mask(ids, rate=rate, seed=4)
     chosen = labels != -100
-    assert close(chosen.float().mean().item(), rate, ids.numel())
+    assert close(share(chosen), rate, ids.numel())
     after, before = masked[chosen], ids[chosen]
-    assert (after == MASK).float().mean().item() == pytest.approx(0.8, abs=0.01)
-    assert (after >= 50).float().mean().item() == pytest.approx(0.1, abs=0.01)
-    assert (after == before).float().mean().item() == pytest.approx(0.1, abs=0.01)
+    assert share(after == MASK) == pytest.approx(0.8, abs=0.01)
+    assert share(after >= 50) == pytest.approx(0.1, abs=0.01)
+    assert share(after == before) == pytest.approx(0.1, abs=0.01)
 
 
-def test_each_position_of_the_row_is_chosen_equally_often():
-    ids = torch.full((10_000, 20), 7)
-    labels = mask(ids, rate=0.3)[1]
-    assert all(close(share, 0.3, 10_000) for share in (labels != -100).float().mean(0).tolist())
+@every_mode
+@pytest.mark.parametrize("rate", [0.05, 0.15, 0.5, 0.9])
+def test_each_place_of_a_row_is_chosen_at_the_rate_also_at_its_edges(mode, rate):
+    pieces = torch.arange(1, 6).repeat(5)  # words of one to five pieces, over and over
+    word_ids = torch.arange(25).repeat_interleave(pieces).expand(5000, -1)
+    options = {} if mode == "token" else {"word_ids": word_ids, "spans": mode == "spans"}
+    chosen = mask(torch.full(word_ids.shape, 7), rate=rate, **options)[1] != -100
+    assert all(close(share(column), rate, 5000) for column in chosen.T)
 
 
 def test_replacements_cover_the_ids_passed_evenly_and_do_not_depend_on_the_batch():
@@ -144,33 +138,23 @@ def test_replacements_cover_the_ids_passed_evenly_and_do_not_depend_on_the_batch
     assert all(close(count / ids.numel(), 1 / 50, ids.numel()) for count in counts[50:].tolist())
 
 
-def test_replacements_may_be_scattered_ids():
-    masked, _ = mask(
-        torch.full((20, 20), 7), rate=1, mask_share=0, random_share=1, random_token_ids=[93, 11, 60]
-    )
-    assert set(masked.unique().tolist()) == {11, 60, 93}
+# ------------------------------------------------------------------- special tokens, labels, inputs
 
 
-# ----------------------------------------------------------------------------------- special tokens
-
-
+@every_mode
 @pytest.mark.parametrize("rate", [0.15, 0.9, 1.0])
-@pytest.mark.parametrize("mode", ["token", "words", "spans"])
-def test_special_tokens_and_padding_are_never_chosen_and_never_changed(mode, rate):
+def test_special_tokens_padding_and_what_is_no_word_are_never_chosen_nor_changed(mode, rate):
     ids, special = batch(rows=200)
-    options = (
-        {} if mode == "token" else {"word_ids": torch.zeros_like(ids), "spans": mode == "spans"}
-    )
-    masked, labels = mask(ids, special, rate=rate, **options)
     assert special[:, 1:-1].any(), "the batch must hold special tokens in the middle of its rows"
-    assert (labels[special] == -100).all()
-    assert torch.equal(masked[special], ids[special])
-    assert (labels[~special] != -100).any()
-
-
-def test_the_special_tokens_mask_may_hold_integers():
-    ids, special = batch()
-    assert torch.equal(mask(ids, special.long(), rate=0.5)[1], mask(ids, special, rate=0.5)[1])
+    options = {} if mode == "token" else {"word_ids": torch.zeros_like(ids)}
+    protected = special.clone()
+    if options:
+        options["word_ids"][:, 3::5] = -1
+        protected[:, 3::5] = True
+    masked, labels = mask(ids, special, rate=rate, spans=mode == "spans", **options)
+    assert (labels[protected] == -100).all()
+    assert torch.equal(masked[protected], ids[protected])
+    assert (labels[~protected] != -100).any()
 
 
 def test_a_row_of_special_tokens_alone_stays_as_it_is():
@@ -178,9 +162,6 @@ def test_a_row_of_special_tokens_alone_stays_as_it_is():
     for word_ids in (None, torch.tensor([[-1, -1, -1, -1]])):
         masked, labels = mask(ids, ids < 5, rate=1, word_ids=word_ids)
         assert torch.equal(masked, ids) and (labels == -100).all()
-
-
-# -------------------------------------------------------------------------------- labels and inputs
 
 
 @exact
@@ -195,12 +176,7 @@ def test_labels_are_the_original_ids_and_only_chosen_tokens_change(
     g = torch.Generator().manual_seed(seed)
     ids = torch.randint(5, 50, (rows, length), generator=g)
     special = torch.rand(rows, length, generator=g) < 0.2
-    before = ids.clone()
-    options = (
-        {}
-        if mode == "token"
-        else {"word_ids": words_of(ids, special, seed), "spans": mode == "spans"}
-    )
+    before, options = ids.clone(), in_mode(mode, ids, special)
     options |= {"rate": rate, "mask_share": mask_share, "random_share": (1 - mask_share) * rest}
     masked, labels = mask(ids, special, seed, **options)
     chosen = labels != -100
@@ -223,46 +199,32 @@ INPUTS = {
 
 @pytest.mark.parametrize("make", INPUTS.values(), ids=INPUTS)
 @pytest.mark.parametrize("rate", [0.0, 0.5, 1.0])
-def test_nothing_that_is_passed_in_is_changed_and_the_outputs_are_new(make, rate):
-    ids, special = (make(x) for x in batch())
-    passed = {
-        "special_tokens_mask": special.bool(),
-        "word_ids": make(words_of(ids.long(), special.bool())),
-        "random_token_ids": REPLACEMENTS.clone(),
-    }
-    before = {"input_ids": ids.clone()} | {name: value.clone() for name, value in passed.items()}
-    masked, labels = mask(ids, rate=rate, **passed)
-    after = {"input_ids": ids} | passed
-    assert all(torch.equal(after[name], before[name]) for name in before)
-    assert masked.dtype == labels.dtype == ids.dtype
-    assert len({x.untyped_storage().data_ptr() for x in (ids, masked, labels)}) == 3
-
-
-@pytest.mark.parametrize("make", INPUTS.values(), ids=INPUTS)
-def test_the_memory_layout_of_the_input_does_not_matter(make):
+def test_whatever_the_memory_of_the_input_it_is_not_changed_and_the_outputs_are_new(make, rate):
     ids, special = batch()
-    odd, plain = make(ids), make(ids).long().contiguous()
-    for one, other in zip(mask(odd, special, rate=0.5), mask(plain, special, rate=0.5)):
-        assert torch.equal(one.long(), other)
+    odd, odd_special = make(ids), make(special)
+    passed = {"word_ids": make(words_of(ids, special)), "random_token_ids": REPLACEMENTS.clone()}
+    before = [one.clone() for one in (odd, odd_special, *passed.values())]
+    masked, labels = mask(odd, odd_special, rate=rate, **passed)
+    assert all(map(torch.equal, before, (odd, odd_special, *passed.values())))
+    assert masked.dtype == labels.dtype == odd.dtype
+    assert len({x.untyped_storage().data_ptr() for x in (odd, masked, labels)}) == 3
+    plain = mask(before[0].long().contiguous(), odd_special.bool(), rate=rate, **passed)
+    assert torch.equal(masked.long(), plain[0]) and torch.equal(labels.long(), plain[1])
 
 
 # ---------------------------------------------------------------------------- whole words and spans
 
 
-@pytest.mark.parametrize("spans", [False, True])
-def test_the_pieces_of_a_word_share_one_fate(spans):
+@pytest.mark.parametrize("mode", ["words", "spans"])
+def test_the_pieces_of_a_word_share_one_fate(mode):
     ids, special = batch(rows=300)
-    word_ids = words_of(ids, special)
-    masked, labels = mask(
-        ids, special, rate=0.5, mask_share=0.4, random_share=0.3, word_ids=word_ids, spans=spans
-    )
-    fate = torch.where(
-        masked == MASK, 1, torch.where(masked >= 50, 2, torch.where(labels != -100, 3, 0))
-    )
+    options = in_mode(mode, ids, special)
+    masked, labels = mask(ids, special, rate=0.5, mask_share=0.4, random_share=0.3, **options)
+    fate = (labels != -100).long() + (masked != ids) + (masked >= 50)
     assert set(fate.unique().tolist()) == {0, 1, 2, 3}
-    for row in range(len(ids)):
-        for word in word_ids[row].unique().tolist():
-            assert word == -1 or len(fate[row][word_ids[row] == word].unique()) == 1
+    for row, words in zip(fate, options["word_ids"]):
+        for word in words.unique().tolist():
+            assert word == -1 or len(row[words == word].unique()) == 1
 
 
 def test_each_piece_of_a_replaced_word_gets_its_own_replacement():
@@ -271,55 +233,18 @@ def test_each_piece_of_a_replaced_word_gets_its_own_replacement():
     assert len(masked.unique()) > 20
 
 
-@pytest.mark.parametrize("rate", [0.15, 0.6])
-@pytest.mark.parametrize("spans", [False, True])
-def test_whole_words_are_chosen_at_the_rate_whatever_their_length(rate, spans):
-    pieces = torch.arange(1, 6)  # words of one to five pieces, over and over
-    word_ids = torch.arange(25).repeat_interleave(pieces.repeat(5)).expand(4000, -1)
-    _, labels = mask(torch.full(word_ids.shape, 7), rate=rate, word_ids=word_ids, spans=spans)
-    first = torch.cat([torch.tensor([True]), word_ids[0, 1:] != word_ids[0, :-1]])
-    shares = (labels[:, first] != -100).float().mean(0)  # of each of the 25 words
-    assert all(close(share, rate, 4000) for share in shares.tolist())
-
-
 def test_no_word_straddles_a_special_token():
     ids = torch.tensor([[7, 8, SEP, 9, 10]]).expand(200, -1)
-    labels = mask(ids, ids < 5, rate=0.5, word_ids=torch.zeros_like(ids))[1]
-    left, right = labels[:, :2] != -100, labels[:, 3:] != -100
-    assert torch.equal(left[:, 0], left[:, 1]) and torch.equal(right[:, 0], right[:, 1])
-    assert 0.3 < (left[:, 0] == right[:, 0]).float().mean() < 0.7, (
-        "the two sides must be drawn apart"
-    )
-
-
-@pytest.mark.parametrize("rate", [0.5, 1.0])
-@pytest.mark.parametrize("spans", [False, True])
-def test_tokens_outside_words_are_never_chosen(rate, spans):
-    ids = torch.full((50, 40), 7)
-    word_ids = torch.where(torch.arange(40) % 3 == 0, -1, torch.arange(40)).expand(50, -1)
-    masked, labels = mask(ids, rate=rate, word_ids=word_ids, spans=spans)
-    assert (labels[word_ids == -1] == -100).all() and (masked[word_ids == -1] == 7).all()
-    assert (labels[word_ids != -1] != -100).any()
-
-
-@pytest.mark.parametrize("rate", [0.05, 0.15, 0.5, 0.9])
-def test_spans_reach_every_word_of_a_row_at_the_rate_also_at_its_edges(rate):
-    word_ids = torch.arange(24).expand(10_000, -1)
-    labels = mask(torch.full(word_ids.shape, 7), rate=rate, word_ids=word_ids, spans=True)[1]
-    assert all(close(share, rate, 10_000) for share in (labels != -100).float().mean(0).tolist())
-
-
-def test_spans_at_rate_1_choose_everything():
-    ids = torch.full((5, 30), 7)
-    assert (mask(ids, rate=1, word_ids=torch.arange(30).expand(5, -1), spans=True)[1] == 7).all()
+    chosen = mask(ids, ids < 5, rate=0.5, word_ids=torch.zeros_like(ids))[1] != -100
+    assert torch.equal(chosen[:, 0], chosen[:, 1]) and torch.equal(chosen[:, 3], chosen[:, 4])
+    assert 0.3 < share(chosen[:, 0] == chosen[:, 3]) < 0.7, "the two sides must be drawn apart"
 
 
 def test_spans_are_spanberts_3_8_words_long_on_average():
     # So rare that hardly two meet: about 5200 runs, whose mean strays by 2.8 / sqrt(5200) = 0.04.
     word_ids = torch.arange(5000).expand(400, -1)
-    chosen = (
-        mask(torch.full(word_ids.shape, 7), rate=0.01, word_ids=word_ids, spans=True)[1] != -100
-    )
+    ids = torch.full(word_ids.shape, 7)
+    chosen = mask(ids, rate=0.01, word_ids=word_ids, spans=True)[1] != -100
     begins = chosen & ~torch.nn.functional.pad(chosen, (1, 0))[:, :-1]
     assert 4800 < begins.sum() < 5700
     assert chosen.sum() / begins.sum() == pytest.approx(3.8, abs=0.2)
@@ -330,125 +255,69 @@ def test_spans_are_spanberts_3_8_words_long_on_average():
 # --------------------------------------------------------------------------- randomness and devices
 
 
-@pytest.mark.parametrize("mode", ["token", "words", "spans"])
+@every_mode
 def test_a_generator_repeats_itself_and_leaves_the_global_one_alone(mode):
     ids, special = batch()
-    options = (
-        {} if mode == "token" else {"word_ids": words_of(ids, special), "spans": mode == "spans"}
-    )
+    options = in_mode(mode, ids, special)
     state = torch.get_rng_state()
     first, again, other = (mask(ids, special, seed, rate=0.5, **options) for seed in (1, 1, 2))
     assert torch.equal(torch.get_rng_state(), state)
-    assert torch.equal(first[0], again[0]) and torch.equal(first[1], again[1])
-    assert not torch.equal(first[1], other[1])
+    assert all(map(torch.equal, first, again)) and not torch.equal(first[1], other[1])
 
 
 def test_without_a_generator_the_global_seed_decides():
     ids, special = batch()
+    options = {"mask_token_id": MASK, "random_token_ids": REPLACEMENTS, "rate": 0.5}
     drawn = []
     for seed in (1, 1, 2):
         torch.manual_seed(seed)
-        drawn.append(
-            mask_tokens(
-                ids,
-                mask_token_id=MASK,
-                random_token_ids=REPLACEMENTS,
-                special_tokens_mask=special,
-                rate=0.5,
-            )[1]
-        )
+        drawn.append(mask_tokens(ids, special_tokens_mask=special, **options)[1])
     assert torch.equal(drawn[0], drawn[1]) and not torch.equal(drawn[0], drawn[2])
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-@pytest.mark.parametrize("mode", ["token", "words", "spans"])
+@every_mode
 def test_masking_works_on_the_gpu(mode):
     ids, special = batch(rows=400)
-    options = (
-        {}
-        if mode == "token"
-        else {"word_ids": words_of(ids, special).cuda(), "spans": mode == "spans"}
-    )
     masked, labels = mask_tokens(
-        ids.cuda(), mask_token_id=MASK, random_token_ids=REPLACEMENTS.cuda(), rate=0.5,
+        ids.cuda(), mask_token_id=MASK, random_token_ids=REPLACEMENTS, rate=0.5,
         special_tokens_mask=special.cuda(), generator=torch.Generator("cuda").manual_seed(0),
-        **options,
+        **in_mode(mode, ids, special),
     )  # fmt: skip
     assert masked.is_cuda and labels.is_cuda
-    chosen = (labels != -100).cpu()
-    assert torch.equal(labels.cpu()[chosen], ids[chosen]) and torch.equal(
-        masked.cpu()[~chosen], ids[~chosen]
-    )
+    masked, labels = masked.cpu(), labels.cpu()
+    chosen = labels != -100
+    assert torch.equal(labels[chosen], ids[chosen]) and torch.equal(masked[~chosen], ids[~chosen])
     assert not (chosen & special).any()
-    assert chosen[~special].float().mean().item() == pytest.approx(0.5, abs=0.05)
+    assert share(chosen[~special]) == pytest.approx(0.5, abs=0.05)
 
 
 # ------------------------------------------------------------------------------------ errors
 
 
 IDS = torch.full((2, 3), 7)
-REFUSED = [
-    ({"rate": -0.1}, "rate=-0.1; a probability, a number from 0 to 1, is needed"),
-    ({"rate": 1.1}, "rate=1.1;"),
-    ({"rate": math.nan}, "rate=nan;"),
-    ({"rate": "0.15"}, "rate='0.15';"),
-    ({"rate": True}, "rate=True;"),
-    ({"mask_share": -0.5}, "mask_share=-0.5;"),
-    ({"mask_share": math.nan}, "mask_share=nan;"),
-    ({"random_share": 1.5}, "random_share=1.5;"),
-    ({"random_share": 0.3}, "mask_share=0.8 and random_share=0.3 sum to more than 1"),
-    ({"input_ids": torch.zeros(0, 5, dtype=torch.long)}, "tensor (0, 5); a batch (B, T) with at"),
-    ({"input_ids": torch.zeros(5, 0, dtype=torch.long)}, "tensor (5, 0); a batch (B, T) with at"),
-    (
-        {"input_ids": torch.tensor([7, 8, 9])},
-        "input_ids=a torch.int64 tensor (3,); a tensor (B, T)",
-    ),
-    ({"input_ids": torch.full((2, 3, 4), 7)}, "input_ids=a torch.int64 tensor (2, 3, 4)"),
-    ({"input_ids": IDS.float()}, "input_ids=a torch.float32 tensor"),
-    ({"input_ids": IDS.to(torch.uint8)}, "input_ids=a torch.uint8 tensor"),
-    ({"input_ids": IDS.short()}, "input_ids=a torch.int16 tensor"),
-    ({"input_ids": [[7, 8]]}, "input_ids=[[7, 8]]; a tensor (B, T)"),
-    ({"input_ids": torch.tensor([[7, -100, 8]])}, "input_ids holds -100; a number from 0 to"),
-    (
-        {"special_tokens_mask": torch.zeros(2, 4)},
-        "special_tokens_mask=a torch.float32 tensor (2, 4)",
-    ),
-    (
-        {"special_tokens_mask": torch.zeros(3)},
-        "tensor (3,); a tensor (2, 3), the shape of input_ids",
-    ),
-    ({"special_tokens_mask": None}, "special_tokens_mask=None; a tensor or a list"),
-    ({"word_ids": torch.zeros(2, 4)}, "word_ids=a torch.float32 tensor (2, 4); a tensor (2, 3)"),
-    ({"word_ids": [[0, None, 1]] * 2}, "word_ids=[[0, None, 1], [0, None, 1]]; a tensor or a list"),
-    ({"spans": True}, "word_ids"),
-    ({"spans": "no"}, "spans='no'; True or False is needed"),
-    ({"random_token_ids": []}, "random_share=0.1, but random_token_ids is empty"),
-    ({"random_token_ids": [7, MASK, 8]}, "random_token_ids holds 4, the id of [MASK]"),
-    ({"random_token_ids": [-5]}, "random_token_ids holds -5"),
-    ({"random_token_ids": torch.arange(10) > 4}, "random_token_ids=a torch.bool tensor (10,)"),
-    ({"random_token_ids": [5.5]}, "random_token_ids=a torch.float32 tensor (1,)"),
-    ({"random_token_ids": [[5, 6]]}, "random_token_ids=a torch.int64 tensor (1, 2)"),
-    ({"random_token_ids": "w7"}, "random_token_ids='w7'; a tensor or a list of numbers"),
-    ({"input_ids": IDS.int(), "random_token_ids": [2**31]}, "random_token_ids holds 2147483648"),
-    ({"input_ids": IDS.int(), "mask_token_id": 2**31}, "mask_token_id=2147483648; a whole number"),
-    ({"mask_token_id": -1}, "mask_token_id=-1;"),
-    ({"mask_token_id": 4.7}, "mask_token_id=4.7;"),
-    ({"mask_token_id": None}, "mask_token_id=None;"),
-    ({"generator": 5}, "generator=5; a torch.Generator or None is needed"),
-]
+REFUSED = {
+    "shares above 1": {"random_share": 0.3},
+    "one row": {"input_ids": torch.tensor([7, 8, 9])},
+    "ids of 8 bits": {"input_ids": IDS.to(torch.uint8)},
+    "a label among the ids": {"input_ids": torch.tensor([[7, -100, 8], [7, 7, 7]])},
+    "special tokens of one row": {"special_tokens_mask": torch.zeros(3)},
+    "words of another shape": {"word_ids": torch.zeros(2, 4)},
+    "spans without words": {"spans": True},
+    "[MASK] as a replacement": {"random_token_ids": [5, MASK]},
+    "replacements between ids": {"random_token_ids": [4.7]},
+    "no replacements": {"random_token_ids": []},
+    "replacements beyond int32": {"input_ids": IDS.int(), "random_token_ids": [2**31]},
+    "[MASK] between ids": {"mask_token_id": 4.7},
+}
 
 
-@pytest.mark.parametrize("options, message", REFUSED, ids=[message for _, message in REFUSED])
-def test_what_cannot_be_masked_is_refused_by_name_and_value(options, message):
-    ids = options.get("input_ids", IDS)
-    arguments = {
-        "input_ids": ids,
-        "mask_token_id": MASK,
-        "random_token_ids": REPLACEMENTS,
-        "special_tokens_mask": torch.zeros(getattr(ids, "shape", (1, 2)), dtype=torch.bool),
-    }
-    with pytest.raises(ValueError, match=re.escape(message)):
-        mask_tokens(**arguments | options)
+@pytest.mark.parametrize("change", REFUSED.values(), ids=REFUSED)
+def test_what_would_be_masked_wrongly_is_refused_by_name(change):
+    arguments = {"input_ids": IDS, "special_tokens_mask": torch.zeros(2, 3)} | change
+    given = {"mask_token_id": MASK, "random_token_ids": REPLACEMENTS}
+    with pytest.raises(ValueError, match=list(change)[-1]):
+        mask_tokens(**given | arguments)
 
 
 # ------------------------------------------------------------------------------------ the collator
@@ -469,36 +338,25 @@ def same(one, other):
     return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
 
 
-def original(fields):
-    """The input ids before masking."""
-    return torch.where(fields["labels"] != -100, fields["labels"], fields["input_ids"])
+KINDS = {
+    "lists": EXAMPLES,
+    "ids": [{"input_ids": ids} for ids in EXAMPLES],
+    "a tokenizer's output": [HF_TOKENIZER(text) for text in TEXTS],
+    "all fields": [HF_TOKENIZER(text, return_special_tokens_mask=True) for text in TEXTS],
+}
 
 
 @TOKENIZERS
 @pytest.mark.parametrize("multiple", [None, 8])
-@pytest.mark.parametrize(
-    "kind", ["lists", "ids", "ids and attention", "a tokenizer's output", "all fields"]
-)
+@pytest.mark.parametrize("kind", KINDS)
 def test_with_nothing_masked_the_batch_is_that_of_transformers(tokenizer, multiple, kind):
-    examples = {
-        "lists": EXAMPLES,
-        "ids": [{"input_ids": ids} for ids in EXAMPLES],
-        "ids and attention": [
-            {"input_ids": ids, "attention_mask": [1] * len(ids)} for ids in EXAMPLES
-        ],
-        "a tokenizer's output": [HF_TOKENIZER(text) for text in TEXTS],
-        "all fields": [HF_TOKENIZER(text, return_special_tokens_mask=True) for text in TEXTS],
-    }[kind]
-    theirs = DataCollatorForLanguageModeling(
-        HF_TOKENIZER, mlm_probability=0, pad_to_multiple_of=multiple
-    )(copy.deepcopy(examples))
-    ours = MaskingCollator(tokenizer, rate=0, pad_to_multiple_of=multiple)(examples)
+    options = {"pad_to_multiple_of": multiple}
+    theirs = DataCollatorForLanguageModeling(HF_TOKENIZER, mlm_probability=0, **options)
+    theirs = dict(theirs(copy.deepcopy(KINDS[kind])))
+    ours = MaskingCollator(tokenizer, rate=0, **options)(KINDS[kind])
     if kind == "lists":  # where transformers returns no attention mask
         theirs["attention_mask"] = (theirs["input_ids"] != PAD).long()
-    assert ours.keys() == theirs.keys()
-    assert all(
-        torch.equal(ours[name], theirs[name]) and ours[name].dtype == torch.long for name in ours
-    )
+    assert same(ours, theirs) and all(field.dtype == torch.long for field in ours.values())
 
 
 def test_rates_are_those_of_transformers():
@@ -507,108 +365,79 @@ def test_rates_are_those_of_transformers():
     theirs = DataCollatorForLanguageModeling(HF_TOKENIZER, seed=0)(examples)
     for fields in (ours, theirs):
         chosen = fields["labels"] != -100
-        assert close(chosen[:, 1:-1].float().mean().item(), 0.15, 50_000)
-        assert close(
-            (fields["input_ids"][chosen] == MASK).float().mean().item(), 0.8, int(chosen.sum())
-        )
-        kept = (fields["input_ids"][chosen] == fields["labels"][chosen]).float().mean().item()
-        assert close(
-            kept, 0.1 + 0.1 / 100, int(chosen.sum())
-        )  # a replacement is the token itself now and then
+        after, before, n = fields["input_ids"][chosen], fields["labels"][chosen], int(chosen.sum())
+        assert close(share(chosen[:, 1:-1]), 0.15, 50_000)
+        assert close(share(after == MASK), 0.8, n)
+        # A replacement is the token itself now and then.
+        assert close(share(after == before), 0.1 + 0.1 / 100, n)
 
 
-@pytest.mark.parametrize("strategy", ["token", "whole_word", "span"])
 @TOKENIZERS
+@pytest.mark.parametrize("strategy", ["token", "whole_word", "span"])
 def test_the_collator_never_chooses_special_tokens_nor_draws_them(tokenizer, strategy):
     examples = [[CLS, 5, 50, SEP, 6, UNK, 7, 51, 52, SEP], [CLS, 8, MASK, 9, SEP, PAD, PAD]] * 200
-    fields = MaskingCollator(tokenizer, rate=1, mask_share=0, random_share=1, strategy=strategy)(
-        examples
-    )
-    before = original(fields)
-    assert (fields["labels"][before < 5] == -100).all() and (
-        fields["input_ids"][before < 5] < 5
-    ).all()
-    assert set(fields["input_ids"][before >= 5].tolist()) == set(range(5, 100))
+    options = {"rate": 1, "mask_share": 0, "random_share": 1, "strategy": strategy}
+    fields = MaskingCollator(tokenizer, **options)(examples)
+    labels, after = fields["labels"], fields["input_ids"]
+    special = labels == -100
+    assert torch.equal(special.sum(1), torch.tensor([4, 8] * 200)) and (after[special] < 5).all()
+    assert set(after[~special].tolist()) == set(range(5, 100))
 
 
 def test_special_tokens_added_to_a_transformers_tokenizer_count_as_special():
     tokenizer = TOKENIZER.to_hf()
     tokenizer.add_special_tokens({"additional_special_tokens": ["[ENTITY]"]})
     added = tokenizer.convert_tokens_to_ids("[ENTITY]")
-    fields = MaskingCollator(tokenizer, rate=1, mask_share=0, random_share=1)(
-        [[CLS, 7, added, 8, SEP]] * 300
-    )
+    replacing = MaskingCollator(tokenizer, rate=1, mask_share=0, random_share=1)
+    fields = replacing([[CLS, 7, added, 8, SEP]] * 300)
     assert (fields["labels"][:, 2] == -100).all() and (fields["input_ids"][:, 2] == added).all()
     assert (fields["input_ids"][:, [1, 3]] != added).all()
 
 
-def test_padding_is_not_attended_to_and_not_chosen():
-    fields = MaskingCollator(TOKENIZER, rate=1)(EXAMPLES)
-    padding = (
-        torch.arange(fields["input_ids"].shape[1])
-        >= torch.tensor([len(ids) for ids in EXAMPLES])[:, None]
-    )
-    assert torch.equal(fields["attention_mask"] == 0, padding)
-    assert (fields["input_ids"][padding] == PAD).all() and (fields["labels"][padding] == -100).all()
+ATTENDED = {
+    "padded here": ([[CLS, 7, 8, SEP], [CLS, SEP]], [[1, 1, 1, 1], [1, 1, 0, 0]], [2, 0]),
+    "padded before": ([[CLS, 7, SEP, PAD], [CLS, SEP]], [[1, 1, 1, 0], [1, 1, 0, 0]], [1, 0]),
+    "hidden by hand": (
+        [{"input_ids": [CLS, 7, 8, 9, SEP], "attention_mask": [1, 1, 1, 0, 0]}],
+        [[1, 1, 1, 0, 0]],
+        [2],
+    ),
+    "called special": (
+        [{"input_ids": [CLS, 7, 8, SEP], "special_tokens_mask": [0, 1, 0, 0]}],
+        [[1, 1, 1, 1]],
+        [1],
+    ),
+}
 
 
-def test_padded_examples_keep_their_attention_mask_and_nothing_outside_it_is_chosen():
-    examples = [
-        {"input_ids": [CLS, 7, 8, SEP, PAD, PAD], "attention_mask": [1, 1, 1, 1, 0, 0]},
-        {
-            "input_ids": [CLS, 7, 8, 9, 10, SEP],
-            "attention_mask": [1, 1, 1, 0, 0, 0],
-        },  # hidden by hand
-    ]
+@pytest.mark.parametrize("examples, attention, asked", ATTENDED.values(), ids=ATTENDED)
+def test_padding_and_what_is_not_attended_to_are_not_chosen(examples, attention, asked):
     fields = MaskingCollator(TOKENIZER, rate=1)(examples)
-    assert fields["attention_mask"].tolist() == [example["attention_mask"] for example in examples]
-    assert (fields["labels"] != -100).tolist() == [[False, True, True, False, False, False]] * 2
+    assert fields.keys() == {"input_ids", "attention_mask", "labels"}
+    assert fields["attention_mask"].tolist() == attention
+    assert (fields["labels"] != -100).sum(1).tolist() == asked
 
 
-def test_padded_examples_without_an_attention_mask_get_one():
-    fields = MaskingCollator(TOKENIZER, rate=0)([[CLS, 7, SEP, PAD], [CLS, SEP]])
-    assert fields["attention_mask"].tolist() == [[1, 1, 1, 0], [1, 1, 0, 0]]
+FORMS = {
+    "tensors": torch.tensor,
+    "int32": lambda ids: torch.tensor(ids, dtype=torch.int32),
+    "arrays": np.array,
+    "tuples": tuple,
+    "with other keys": lambda ids: {"input_ids": ids, "text": "…", "label": 1, "labels": ids},
+    "dicts of tensors": lambda ids: {
+        "input_ids": torch.tensor(ids),
+        "attention_mask": [1] * len(ids),
+    },
+}
 
 
-def test_a_special_tokens_mask_blocks_more_tokens_and_never_fewer():
-    examples = [{"input_ids": [CLS, 7, 8, SEP], "special_tokens_mask": [0, 1, 0, 0]}]
-    fields = MaskingCollator(TOKENIZER, rate=1)(examples)
-    assert (fields["labels"] != -100).tolist() == [[False, False, True, False]]
-    assert "special_tokens_mask" not in fields
-
-
-@pytest.mark.parametrize(
-    "convert", [torch.tensor, np.array, tuple, lambda ids: torch.tensor(ids, dtype=torch.int32)]
-)
-def test_examples_may_be_tensors_arrays_or_tuples(convert):
+@pytest.mark.parametrize("convert", FORMS.values(), ids=FORMS)
+def test_examples_have_many_forms_and_are_not_changed(convert):
+    examples = [convert(ids) for ids in EXAMPLES]
+    before = repr(examples)
     expected = MaskingCollator(TOKENIZER, seed=1)(EXAMPLES)
-    converted = [convert(ids) for ids in EXAMPLES]
-    assert same(MaskingCollator(TOKENIZER, seed=1)(converted), expected)
-    named = [{"input_ids": ids, "attention_mask": convert([1] * len(ids))} for ids in converted]
-    assert same(MaskingCollator(TOKENIZER, seed=1)(named), expected)
-
-
-def test_one_tensor_of_equal_rows_is_a_batch_too_and_is_not_changed():
-    rows = torch.tensor(long_examples(4))
-    before = rows.clone()
-    assert same(
-        MaskingCollator(TOKENIZER, seed=1)(rows), MaskingCollator(TOKENIZER, seed=1)(rows.tolist())
-    )
-    assert torch.equal(rows, before)
-
-
-def test_other_keys_are_left_out_so_that_the_batch_fits_a_model():
-    examples = [{"input_ids": ids, "text": "…", "label": 1, "labels": ids} for ids in EXAMPLES]
-    assert same(
-        MaskingCollator(TOKENIZER, seed=1)(examples), MaskingCollator(TOKENIZER, seed=1)(EXAMPLES)
-    )
-
-
-def test_examples_are_not_changed():
-    examples = [dict(HF_TOKENIZER(text, return_special_tokens_mask=True)) for text in TEXTS]
-    before = copy.deepcopy(examples)
-    MaskingCollator(TOKENIZER, rate=1)(examples)
-    assert examples == before
+    assert same(MaskingCollator(TOKENIZER, seed=1)(examples), expected)
+    assert repr(examples) == before
 
 
 @TOKENIZERS
@@ -621,85 +450,9 @@ def test_whole_words_are_found_by_their_pieces(tokenizer):
 
 
 def test_a_piece_right_after_a_special_token_is_a_word_of_its_own():
-    fields = MaskingCollator(TOKENIZER, rate=0.5, strategy="whole_word", seed=0)(
-        [[CLS, 50, 51, MASK, 52, SEP]] * 100
-    )
-    chosen = fields["labels"] != -100
+    words = MaskingCollator(TOKENIZER, rate=0.5, strategy="whole_word", seed=0)
+    chosen = words([[CLS, 50, 51, MASK, 52, SEP]] * 100)["labels"] != -100
     assert torch.equal(chosen[:, 1], chosen[:, 2]) and not torch.equal(chosen[:, 2], chosen[:, 4])
-
-
-@pytest.mark.parametrize(
-    "examples, message",
-    [
-        ([], "batch is empty"),
-        ([EXAMPLES[0], []], "example 1 has 0 input_ids"),
-        ([{"input_ids": []}], "example 0 has 0 input_ids"),
-        ([{"ids": [7]}], "example 0 has no input_ids"),
-        ([{"input_ids": [7]}, {"text": "w7"}], "example 1 has no input_ids"),
-        (
-            [{"input_ids": [7], "attention_mask": [1]}, {"input_ids": [7]}],
-            "example 1 has no attention_mask",
-        ),
-        (
-            [{"input_ids": [7]}, {"input_ids": [7], "attention_mask": [1]}],
-            "example 0 has no attention_mask",
-        ),
-        ([{"input_ids": [7], "attention_mask": [1]}, [7]], "example 1 has no attention_mask"),
-        (
-            [{"input_ids": [7, 8], "attention_mask": [1]}],
-            "example 0 has 2 input_ids and 1 attention_mask",
-        ),
-        (
-            [  # the sums agree, the rows do not
-                {"input_ids": [7, 8], "token_type_ids": [0]},
-                {"input_ids": [7], "token_type_ids": [0, 0]},
-            ],
-            "example 0 has 2 input_ids and 1 token_type_ids",
-        ),
-        ([[7, 100]], "input_ids holds 100; a number from 0 to 99 is needed"),
-        ([[7, -1]], "input_ids holds -1;"),
-        ([{"input_ids": [7, 8], "attention_mask": [1, 7]}], "attention_mask holds 7; 1 at real"),
-        ([{"input_ids": [7, 8], "attention_mask": [-3, 1]}], "attention_mask holds -3; 1 at real"),
-        (None, "examples=None; a list of examples"),
-        (HF_TOKENIZER(["w5 w6", "w7"]), "examples=.*; a list of examples"),  # columns, not rows
-        ([[7, 2**63]], "example 0: input_ids must be"),
-        ([7, 8, 9], "example 0: input_ids must be"),
-        ([[[7, 8]]], "example 0: input_ids must be"),
-        ([torch.tensor([[7, 8]])], "example 0: input_ids must be"),
-        ([[7, 1.5]], "example 0: input_ids must be"),
-        (["w7 w8"], "example 0: input_ids must be"),
-        ([[7, None]], "example 0: input_ids must be"),
-    ],
-)
-def test_a_bad_batch_is_refused_with_the_example_that_spoils_it(examples, message):
-    with pytest.raises(ValueError, match=message):
-        MaskingCollator(TOKENIZER)(examples)
-
-
-@pytest.mark.parametrize(
-    "options, message",
-    [
-        ({"rate": 1.1}, r"rate=1\.1"),
-        ({"mask_share": 0.9, "random_share": 0.2}, "sum to more than 1"),
-        ({"strategy": "words"}, "strategy='words'; one of token, whole_word, span is needed"),
-        ({"pad_to_multiple_of": 0}, "pad_to_multiple_of=0"),
-        ({"pad_to_multiple_of": True}, "pad_to_multiple_of=True"),
-        ({"seed": torch.Generator()}, "seed=<torch"),
-        ({"seed": 3.0}, r"seed=3\.0; a whole number is needed"),
-        ({"seed": "3"}, "seed='3'"),
-    ],
-)
-def test_bad_settings_are_refused_when_the_collator_is_made(options, message):
-    with pytest.raises(ValueError, match=message):
-        MaskingCollator(TOKENIZER, **options)
-
-
-@pytest.mark.parametrize("missing", ["mask", "pad"])
-def test_a_tokenizer_without_mask_or_pad_is_refused_by_that_name(missing):
-    tokenizer = TOKENIZER.to_hf()
-    setattr(tokenizer, f"{missing}_token", None)
-    with pytest.raises(ValueError, match=rf"no \[{missing.upper()}\] token"):
-        MaskingCollator(tokenizer)
 
 
 @pytest.mark.parametrize("strategy", ["whole_word", "span"])
@@ -721,40 +474,167 @@ def test_a_byte_level_vocabulary_has_no_word_pieces_though_it_may_hold_hashes():
         MaskingCollator(byte_level, strategy="whole_word")
 
 
+BAD_BATCHES = {
+    "no example": ([], ValueError, "batch is empty"),
+    "an empty example": ([EXAMPLES[0], []], ValueError, "example 1 has 0 input_ids"),
+    "a field that one lacks": ([{"input_ids": [7], "attention_mask": [1]}, [7]], KeyError, "atten"),
+    "fields whose sums agree and rows do not": (
+        [
+            {"input_ids": [7, 8], "token_type_ids": [0]},
+            {"input_ids": [7], "token_type_ids": [0, 0]},
+        ],
+        ValueError,
+        "example 0 has 2 input_ids and 1 token_type_ids",
+    ),
+    "an id beyond the vocabulary": ([[7, 100]], ValueError, "input_ids holds 100"),
+    "a negative id": ([[7, -1]], ValueError, "input_ids holds -1"),
+    "attention of 7": ([{"input_ids": [7], "attention_mask": [7]}], ValueError, "mask holds 7"),
+    "columns, not rows": (HF_TOKENIZER(["w5 w6", "w7"]), TypeError, "str"),
+    "a text": (["w7 w8"], TypeError, "str"),
+    "an id between ids": ([[7, 1.5]], TypeError, "float"),
+    "rows in a row": ([torch.tensor([[7, 8]])], TypeError, "list"),
+}
+
+
+@pytest.mark.parametrize("examples, error, message", BAD_BATCHES.values(), ids=BAD_BATCHES)
+def test_a_batch_that_would_be_read_wrongly_is_refused(examples, error, message):
+    with pytest.raises(error, match=message):
+        MaskingCollator(TOKENIZER)(examples)
+
+
+@pytest.mark.parametrize("seed", [3.0, "3", True, torch.Generator()], ids=str)
+def test_a_seed_that_would_not_repeat_itself_is_refused(seed):
+    with pytest.raises(ValueError, match="seed="):
+        MaskingCollator(TOKENIZER, seed=seed)
+
+
+@pytest.mark.parametrize("missing", ["mask", "pad"])
+def test_a_tokenizer_without_mask_or_pad_is_refused_by_that_name(missing):
+    tokenizer = TOKENIZER.to_hf()
+    setattr(tokenizer, f"{missing}_token", None)
+    with pytest.raises(ValueError, match=rf"no \[{missing.upper()}\] token"):
+        MaskingCollator(tokenizer)
+
+
+# ------------------------------------------------------------------------------------ seeds
+
+ROWS = torch.randint(5, 90, (40, 30), generator=torch.Generator().manual_seed(0)).tolist()
+quiet = pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning")
+
+
+def masks(**options):
+    return MaskingCollator(TOKENIZER, **{"rate": 0.3, "seed": 5} | options)
+
+
+def epochs_of(workers, number=3, collator=None, rows=ROWS, told=True, **options):
+    """The labels of some epochs of one DataLoader, a list of batches for each."""
+    collator = collator or masks()
+    batches = DataLoader(rows, 4, collate_fn=collator, num_workers=workers, **options)
+    found = []
+    for epoch in range(number):
+        torch.manual_seed(3)  # torch's own seed does not matter
+        if told:
+            collator.set_epoch(epoch)
+        found.append([fields["labels"] for fields in batches])
+    return found
+
+
+def equal(ones, others):
+    return len(ones) == len(others) and all(map(torch.equal, ones, others))
+
+
+def all_new(epochs):
+    """No batch of one epoch has the labels of the same batch in another."""
+    return all(not torch.equal(*pair) for rows in zip(*epochs) for pair in combinations(rows, 2))
+
+
+@pytest.mark.parametrize("seed", [None, 5])
+def test_masks_are_dynamic(seed):
+    collator = masks(seed=seed)
+    assert all_new([[collator(ROWS)["labels"]] for _ in range(3)])
+
+
+@pytest.mark.parametrize("strategy", ["token", "whole_word", "span"])
+def test_two_collators_with_one_seed_agree_call_by_call(strategy):
+    one, other, third = (masks(strategy=strategy, seed=seed) for seed in (0, 0, 6))
+    state = torch.get_rng_state()
+    for _ in range(3):
+        expected = one(ROWS)["labels"]
+        assert torch.equal(other(ROWS)["labels"], expected)
+        assert not torch.equal(third(ROWS)["labels"], expected)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_the_masks_of_a_seed_are_those_of_every_version():
+    collator = masks(seed=7)
+    sums = [int(collator(ROWS)["input_ids"].sum()) for _ in range(3)]
+    assert sums == [42652, 44763, 43282]
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda it: pickle.loads(pickle.dumps(it)), None])
+def test_a_copy_and_a_stored_state_go_on_with_the_next_batch(copied):
+    collator, other = masks(), masks()
+    collator.set_epoch(2)
+    collator(ROWS)
+    if copied:
+        other = copied(collator)
+    else:
+        other.load_state_dict(collator.state_dict())
+    assert torch.equal(other(ROWS)["labels"], collator(ROWS)["labels"])
+    assert collator.state_dict() == other.state_dict() == {"epoch": 2, "batches": 2}
+
+
+@quiet
+@pytest.mark.parametrize("workers", [1, 2, 3])
+def test_the_masks_of_an_epoch_do_not_depend_on_the_number_of_workers(workers):
+    epochs = epochs_of(workers)
+    assert all(map(equal, epochs, epochs_of(0))) and all_new(epochs)
+    assert equal(epochs_of(workers, 1, told=False)[0], epochs[0])
+
+
+@quiet
+def test_workers_that_live_on_give_new_masks_in_each_epoch():
+    assert all_new(epochs_of(2, told=False, persistent_workers=True))
+
+
+@quiet
+@pytest.mark.parametrize("seed", [None, 5])
+def test_workers_do_not_repeat_one_anothers_masks(seed):
+    (batches,) = epochs_of(3, 1, masks(seed=seed), rows=[ROWS[0]] * 24)
+    assert len({tuple(labels.flatten().tolist()) for labels in batches}) == 6
+
+
+@quiet
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+def test_workers_that_are_not_forked_give_the_same_masks(method):
+    assert all(map(equal, epochs_of(2, 2, multiprocessing_context=method), epochs_of(0, 2)))
+
+
 # ---------------------------------------------------------------------------------- the fingerprint
 
 OTHER = WordPieceTokenizer(TOKENIZER.vocab | {"w98": 99, "w99": 98})  # two ids have changed places
-SETTINGS = [
-    {"rate": 0.3},
-    {"mask_share": 0.7},
-    {"random_share": 0.2},
-    {"strategy": "span"},
-    {"pad_to_multiple_of": 8},
-    {"seed": 6},
-    {"tokenizer": OTHER},
-]
+SETTINGS = {
+    "rate": 0.3, "mask_share": 0.7, "random_share": 0.2, "strategy": "span",
+    "pad_to_multiple_of": 8, "seed": 6, "tokenizer": OTHER,
+}  # fmt: skip
 
 
 def test_the_fingerprint_is_plain_and_that_of_the_same_settings():
-    prints = [MaskingCollator(tokenizer, seed=5).fingerprint() for tokenizer in (TOKENIZER,) * 2]
-    assert prints[0] == prints[1] == MaskingCollator(HF_TOKENIZER, seed=5).fingerprint()
-    assert json.loads(json.dumps(prints[0])) == prints[0]
-    assert (prints[0]["rate"], prints[0]["mask_token_id"]) == (0.15, MASK)
-
-
-@pytest.mark.parametrize("change", SETTINGS, ids=lambda change: next(iter(change)))
-def test_the_fingerprint_tells_other_masks_from_these(change):
-    settings = {"tokenizer": TOKENIZER, "seed": 5}
-    before, after = (MaskingCollator(**kw).fingerprint() for kw in (settings, settings | change))
-    changed = [name for name in before if before[name] != after[name]]
-    assert changed == ["vocabulary" if "tokenizer" in change else next(iter(change))]
-
-
-def test_the_fingerprint_does_not_count_batches():
     collator = MaskingCollator(TOKENIZER, seed=5)
     before = collator.fingerprint()
     collator(EXAMPLES)
-    assert collator.fingerprint() == before
+    others = MaskingCollator(HF_TOKENIZER, seed=5).fingerprint()
+    assert json.loads(json.dumps(before)) == before == collator.fingerprint() == others
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_the_fingerprint_tells_other_masks_from_these(name):
+    settings = {"tokenizer": TOKENIZER, "seed": 5}
+    before = MaskingCollator(**settings).fingerprint()
+    after = MaskingCollator(**settings | {name: SETTINGS[name]}).fingerprint()
+    changed = [key for key in before if before[key] != after[key]]
+    assert changed == ["vocabulary" if name == "tokenizer" else name]
 
 
 # ------------------------------------------------------------------------------------ the lesson
