@@ -555,7 +555,6 @@ def test(args) -> int:
     if not args.quick:
         nbval = ["--nbval", "--nbval-current-env", "--nbval-cell-timeout", "300"]
         nbval += ["--nbval-sanitize-with", ROOT / "tests" / "nbval_sanitize.cfg"]
-        nbval += ["-p", "tests.texts_of_python"]  # which some lessons read, and which vary
         labs = sorted((args.notebooks / "labs").glob("*_lab.ipynb"))
         steps["notebooks"] = [*pytest, *nbval, *reversed(find_lessons(args.notebooks)), *labs]
     failed, rows, total = [], [], collections.Counter()
