@@ -98,7 +98,7 @@ def _csv_cells(path, column):
         for row in reader:
             yield _cell(row, column, path, reader.line_num)
     except csv.Error as error:
-        raise ValueError(f"{path}, line {reader.line_num}: not CSV ({error})") from None
+        raise ValueError(f"{path}, after line {reader.line_num}: not CSV ({error})") from None
 
 
 def _json_cells(path, column):
