@@ -141,7 +141,7 @@ def assert_same_ids(tokenizer, texts):
 
 @CASES
 def test_ids_equal_the_reference_on_nasty_texts(vocab, lowercase):
-    assert_same_ids(WordPieceTokenizer(vocab, lowercase=lowercase), nasty_texts(20_000, seed=0))
+    assert_same_ids(WordPieceTokenizer(vocab, lowercase=lowercase), nasty_texts(4000, seed=0))
 
 
 @CASES
@@ -429,11 +429,7 @@ def test_files_that_are_no_vocabulary_are_refused(tmp_path, lines, told):
 def test_a_vocabulary_that_a_file_cannot_hold_is_refused(tmp_path):
     with pytest.raises(ValueError, match="share an id"):
         WordPieceTokenizer(TINY | {"extra": 0})
-    for extra, told in [
-        ({"extra": 99}, "gaps"),
-        ({"\n": 10}, "line end"),
-        ({"a\r": 10}, "line end"),
-    ]:
+    for extra, told in [({"b": 99}, "gaps"), ({"\n": 10}, "line end"), ({"a\r": 10}, "line end")]:
         with pytest.raises(ValueError, match=told):
             WordPieceTokenizer(TINY | extra).save(tmp_path)
     with pytest.raises(ValueError, match="path=''; a name that is not empty"):
