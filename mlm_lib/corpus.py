@@ -10,9 +10,9 @@ import os
 import torch
 
 from mlm_lib import DATA
-from mlm_lib.checks import choice, path_name, shown, whole_number
+from mlm_lib.checks import choice, path_name, whole_number
 from mlm_lib.engine.docstrings import load_docs
-from mlm_lib.engine.text_files import SUFFIXES, iter_texts, path_and_column
+from mlm_lib.engine.text_files import iter_texts
 
 SPLITS = ("train", "validation", "test")
 _SHIPPED = {"grammar": DATA / "grammar.txt", "reviews": DATA / "reviews.csv"}
@@ -32,9 +32,9 @@ def load_corpus(source, split="train", *, seed=0):
             alone, never on their order; equal texts share a split, so none can see another's text.
 
     Raises:
-        ValueError: unknown name or split, a file without text or not in UTF-8, a missing column,
-            an empty split.
-        FileNotFoundError: no file at that path.
+        ValueError: unknown split, a file without text or not in UTF-8, a missing column, an empty
+            split.
+        FileNotFoundError: no corpus of that name and no file at that path.
         ConnectionError: a hub name without a network and not in the local cache.
     """
     choice("split", split, SPLITS)
@@ -45,17 +45,8 @@ def load_corpus(source, split="train", *, seed=0):
         return _from_hub(name, split, seed)
     elif name == "docs":
         texts = load_docs()
-    elif name in _SHIPPED:
-        texts = list(iter_texts(_SHIPPED[name]))
     else:
-        path, _ = path_and_column(name)
-        if path.name == name and path.suffix.lower() not in SUFFIXES and not os.path.exists(path):
-            raise ValueError(
-                f"unknown corpus {shown(name)}; known are 'grammar', 'reviews', 'docs', a path "
-                f"ending in {', '.join(SUFFIXES)} or to a folder of these, and "
-                "'hub:NAME[:CONFIG][:COLUMN]'"
-            )
-        texts = list(iter_texts(name))
+        texts = list(iter_texts(_SHIPPED.get(name, name)))
     return _split(texts, split, seed, name)
 
 

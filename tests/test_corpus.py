@@ -197,11 +197,11 @@ def test_a_path_object_is_a_path_even_when_a_corpus_has_that_name(tmp_path, monk
 
 BAD = {
     "nothing": (" ", None, ValueError, ["source=' '", "a name that is not empty"]),
-    "an unknown name": ("wikipedia", None, ValueError,
-                        ["'wikipedia'", "'reviews', 'docs'", ".csv", "hub:NAME"]),
-    "a text": ("One text. " * 500, None, ValueError, ["unknown corpus 'One text."]),
-    "a missing file": ("nowhere.txt", None, FileNotFoundError, ["no file", "nowhere.txt"]),
-    "a missing table": ("nowhere.csv:body", None, FileNotFoundError, ["no file nowhere.csv"]),
+    "an unknown name": ("wikipedia", None, FileNotFoundError,
+                        ["unknown corpus", "'wikipedia'", "'reviews', 'docs'", "hub:NAME"]),
+    "a text": ("One text. " * 500, None, FileNotFoundError, ["unknown corpus", "'One text."]),
+    "a missing file": ("nowhere.txt", None, FileNotFoundError, ["no file 'nowhere.txt'"]),
+    "a missing table": ("nowhere.csv:body", None, FileNotFoundError, ["no file 'nowhere.csv'"]),
     "a missing folder": ("no/where", None, FileNotFoundError, ["no file", "where"]),
     "another suffix": ("a.pdf", "x", ValueError, ["a.pdf", ".txt, .csv, .jsonl"]),
     "an empty file": ("a.txt", "", ValueError, ["a.txt holds no text"]),

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from mlm_lib.checks import path_name, shown
 
-SUFFIXES = (".txt", ".csv", ".jsonl")
+_SUFFIXES = (".txt", ".csv", ".jsonl")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -27,31 +27,29 @@ def iter_texts(source):
         ValueError: no text, no UTF-8, a missing column, or a line that is no CSV or no JSON. It
             names the file and the line, after the texts before it were given.
     """
-    path, column = path_and_column(path_name("source", source))
-    files = _files(path)
+    name, column = path_name("source", source), "text"
+    stem, _, last = name.rpartition(":")
+    if Path(stem).suffix.lower() in (".csv", ".jsonl") and not os.path.exists(name):
+        name, column = stem, last
+    files = _files(Path(name))
     return (text for file in files for text in _texts(file, column))
-
-
-def path_and_column(source):
-    """`films.csv:body` is the column body of films.csv, unless a file has that very name."""
-    stem, colon, column = source.rpartition(":")
-    if colon and Path(stem).suffix.lower() in (".csv", ".jsonl") and not os.path.exists(source):
-        return Path(stem), column
-    return Path(source), "text"
 
 
 def _files(path):
     """The path itself, or the files of a folder that hold texts."""
     if not os.path.exists(path):
-        raise FileNotFoundError(f"there is no file {path}")
+        raise FileNotFoundError(
+            f"unknown corpus: there is no file {shown(str(path))}; known by name are 'grammar', "
+            "'reviews', 'docs' and 'hub:NAME[:CONFIG][:COLUMN]'"
+        )
     files = [path]
     if path.is_dir():  # nothing hidden: .ipynb_checkpoints, for one, holds copies
         files = sorted(path.rglob("*"))
         files = [file for file in files if "/." not in f"/{file.relative_to(path).as_posix()}"]
     # No pipe or device: it gives its texts once, and to open one may be to wait for ever.
-    files = [file for file in files if file.suffix.lower() in SUFFIXES and file.is_file()]
+    files = [file for file in files if file.suffix.lower() in _SUFFIXES and file.is_file()]
     if not files:
-        raise ValueError(f"{path} is no {', '.join(SUFFIXES)} file, nor a folder that holds one")
+        raise ValueError(f"{path} is no {', '.join(_SUFFIXES)} file, nor a folder that holds one")
     return files
 
 
