@@ -539,7 +539,6 @@ STYLE = ROOT / "tests" / "notebook_style.py"
 SEEDED = str(ROOT / "tests" / "scripts" / "seeded_cells.py")
 COMPARED = ["--nbval", "--nbval-current-env", "--nbval-cell-timeout", "300"]
 COMPARED += ["--nbval-sanitize-with", ROOT / "tests" / "nbval_sanitize.cfg"]
-COMPARED += ["-p", "tests.texts_of_python"]  # which some lessons read, and which vary
 
 
 def test(args) -> int:

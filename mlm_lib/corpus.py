@@ -10,13 +10,11 @@ import os
 import torch
 
 from mlm_lib import DATA
-from mlm_lib.checks import choice, id_list, iterable, path_name, shown, whole_number
+from mlm_lib.checks import choice, path_name, whole_number
 from mlm_lib.engine.docstrings import load_docs
-from mlm_lib.engine.docstrings import prose_sentences as prose_sentences
-from mlm_lib.engine.text_files import SUFFIXES, iter_texts, path_and_column
+from mlm_lib.engine.text_files import iter_texts
 
 SPLITS = ("train", "validation", "test")
-NAMED = ("grammar", "reviews", "docs")
 _SHIPPED = {"grammar": DATA / "grammar.txt", "reviews": DATA / "reviews.csv"}
 
 
@@ -34,13 +32,12 @@ def load_corpus(source, split="train", *, seed=0):
             alone, never on their order; equal texts share a split, so none can see another's text.
 
     Raises:
-        ValueError: unknown name or split, an empty file, a missing column, an empty split.
-        FileNotFoundError: no file at that path.
-        UnicodeDecodeError: not UTF-8; the message names the file and the byte offset.
+        ValueError: unknown split, a file without text or not in UTF-8, a missing column, an empty
+            split.
+        FileNotFoundError: no corpus of that name and no file at that path.
         ConnectionError: a hub name without a network and not in the local cache.
     """
     choice("split", split, SPLITS)
-    seed = whole_number("seed", seed, least=None)  # else it may split anew in each process
     name = path_name("source", source)
     if isinstance(source, os.PathLike):  # Path("docs") is the folder, "docs" the corpus
         texts = list(iter_texts(source))
@@ -48,17 +45,8 @@ def load_corpus(source, split="train", *, seed=0):
         return _from_hub(name, split, seed)
     elif name == "docs":
         texts = load_docs()
-    elif name in _SHIPPED:
-        texts = list(iter_texts(_SHIPPED[name]))
     else:
-        path, _ = path_and_column(name)
-        if path.name == name and path.suffix.lower() not in SUFFIXES and not os.path.exists(path):
-            raise ValueError(
-                f"unknown corpus {shown(name)}; known are {', '.join(map(repr, NAMED))}, a path "
-                f"ending in {', '.join(SUFFIXES)} or to a folder of these, and "
-                "'hub:NAME[:CONFIG][:COLUMN]'"
-            )
-        texts = list(iter_texts(name))
+        texts = list(iter_texts(_SHIPPED.get(name, name)))
     return _split(texts, split, seed, name)
 
 
@@ -77,14 +65,12 @@ def pack_blocks(encoded, block_size, *, cls_id, sep_id):
         A long tensor (n, block_size). What is left over at the end, less than a block, is not used.
 
     Raises:
-        ValueError: an id that is no whole number, or too few ids for one block.
+        ValueError: too few ids for one block.
     """
-    block_size = whole_number("block_size", block_size, 3)  # [CLS], one token, [SEP]
-    cls_id, sep_id = whole_number("cls_id", cls_id, 0), whole_number("sep_id", sep_id, 0)
+    whole_number("block_size", block_size, 3)  # [CLS], one token, [SEP]
     # 1. One stream, with a [SEP] between two texts: 5 6 7 [SEP] 8 [SEP] 9 10
     stream = []
-    for number, ids in enumerate(iterable("encoded", encoded, "lists of ids")):
-        ids = id_list(f"encoded[{number}]", ids)
+    for ids in encoded:
         if stream and ids:
             stream.append(sep_id)
         stream.extend(ids)
@@ -135,8 +121,6 @@ def _split(texts, split, seed, source):
 def _from_hub(source, split, seed):
     """`hub:NAME[:CONFIG][:COLUMN]`, through `datasets` and its local cache."""
     _, name, *rest = source.split(":")
-    if not name or len(rest) > 2:
-        raise ValueError(f"{source!r} is not of the form 'hub:NAME[:CONFIG][:COLUMN]'")
     try:
         tables, column = _open_tables(name, *rest)
     except OSError as error:  # also ConnectionError and "not found"
@@ -144,26 +128,21 @@ def _from_hub(source, split, seed):
             f"could not get {name!r} from the hub ({type(error).__name__}: {error}). Check the "
             "name and the network. Without a network 'reviews', 'docs' and your own files work."
         ) from error
-    own = split if split in tables else "train"
-    if own not in tables:
-        have = ", ".join(tables)
-        raise ValueError(f"{name} has neither a {split} nor a train split; it has {have}")
-    if column not in tables[own].column_names:
-        have = ", ".join(map(repr, tables[own].column_names))
+    table = tables[split if split in tables else "train"]
+    if column not in table.column_names:
         raise ValueError(
-            f"{name} has no column {column!r}; it has {have}. Name yours last: 'hub:{name}:COLUMN'"
+            f"{name} has no column {column!r}; it has {table.column_names}. "
+            f"Name yours last: 'hub:{name}:COLUMN'"
         )
-    texts = [text for text in tables[own][column] if isinstance(text, str) and text.strip()]
+    texts = [text for text in table[column] if isinstance(text, str) and text.strip()]
     if not texts:
-        raise ValueError(f"{name}: column {column!r} of the {own} split holds no text")
+        raise ValueError(f"{source}: column {column!r} holds no text")
     # A held-out split that the data set lacks is cut from its training split.
     missing = [part for part in SPLITS if part not in tables]
     if split in missing:
         return _split(texts, split, seed, source)
-    if split == "train":
-        cut = {text for part in missing for text in _split(texts, part, seed, source)}
-        return [text for text in texts if text not in cut]
-    return texts
+    cut = {text for part in missing for text in _split(texts, part, seed, source)}
+    return [text for text in texts if split != "train" or text not in cut]
 
 
 def _open_tables(name, *rest):

@@ -10,20 +10,221 @@ library, whose results this file repeats id for id.
 import heapq
 import re
 from collections import Counter, defaultdict
-from collections.abc import Mapping
 from operator import itemgetter
 from pathlib import Path
 
-from mlm_lib.checks import flag, id_list, path_name, refused, string, whole_number
+from mlm_lib.checks import id_list, path_name, whole_number
 from mlm_lib.engine.files import write
 from mlm_lib.words import BLANK, count_words, split_words
 
-# ------------------------------------------------------------------------------------ merges
-#
-# Which pieces WordPiece joins, the commonest pair first. Built in lesson 01.
-
-
+SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 PREFIX = "##"  # marks a piece that continues a word
+MAX_WORD_LENGTH = 100  # longer words become [UNK], as in BERT
+# Decoded without a blank before them, as in BERT.
+_CLOSE_UP = (".", ",", "?", "!", "n't", "'m", "'s", "'ve", "'re")
+_SPECIAL = re.compile("(" + "|".join(map(re.escape, SPECIAL_TOKENS)) + ")")
+_CACHED_WORDS = 1 << 17
+
+
+class WordPieceTokenizer:
+    """A vocabulary and the rule for applying it: `BertTokenizerFast` of transformers, id for id.
+
+    Args:
+        vocab: dictionary from tokens to ids, the five special tokens among them.
+        lowercase: whether text is lower-cased and stripped of accents first.
+
+    Attributes:
+        vocab: token -> id, in the order of the ids.
+        tokens: id -> token.
+        pad_token_id, unk_token_id, cls_token_id, sep_token_id, mask_token_id: the special ids.
+
+    Raises:
+        ValueError: a special token is missing, or an id has two tokens.
+    """
+
+    def __init__(self, vocab, *, lowercase=True):
+        missing = [token for token in SPECIAL_TOKENS if token not in vocab]
+        if missing:
+            raise ValueError(
+                f"the vocabulary of {len(vocab)} tokens lacks {', '.join(missing)}; add them to it"
+            )
+        self.vocab = dict(sorted(vocab.items(), key=itemgetter(1)))
+        self.tokens = {index: token for token, index in self.vocab.items()}
+        if len(self.tokens) != len(vocab):
+            raise ValueError("two tokens of the vocabulary share an id; a token has its own")
+        self.lowercase = lowercase
+        self.pad_token_id, self.unk_token_id, *others = self.all_special_ids
+        self.cls_token_id, self.sep_token_id, self.mask_token_id = others
+        self._pieces = {}  # stretch of text without white space -> its tokens
+
+    def __len__(self):
+        return len(self.vocab)
+
+    @property
+    def all_special_ids(self):
+        """The ids of `SPECIAL_TOKENS`, in that order."""
+        return [self.vocab[token] for token in SPECIAL_TOKENS]
+
+    # -------------------------------------------------------------------------------- training
+
+    @classmethod
+    def train(cls, texts, vocab_size, *, min_frequency=2, lowercase=True, limit_alphabet=1000):
+        """Learn a vocabulary: merge, again and again, the two neighbouring pieces seen most often.
+
+        Equal counts are decided by the alphabet (the smaller pair of strings wins), so the same
+        texts give the same vocabulary, in any order. The `tokenizers` trainer decides ties by
+        internal ids instead; wherever a pair strictly leads, both make the same merge.
+
+        Args:
+            texts: an iterable of strings.
+            vocab_size: how many tokens to stop at; fewer if the pairs run out.
+            min_frequency: a pair seen less often is not merged.
+            limit_alphabet: how many of the commonest characters to keep, None for all; words with
+                others can only be `[UNK]`.
+
+        Raises:
+            ValueError: texts without a word, or a vocab_size too small for their characters.
+        """
+        whole_number("limit_alphabet", limit_alphabet, none=True)
+        # 1. How often does each word come, and each letter?
+        words = count_words(texts, lowercase=lowercase)
+        if not words:
+            raise ValueError("the texts hold no word to learn from; pass texts with words")
+        letters = Counter()
+        for word, count in words.items():
+            for letter in word:
+                letters[letter] += count
+        # 2. Words in single letters: stone -> s ##t ##o ##n ##e
+        common = sorted(letters, key=lambda letter: (-letters[letter], letter))[:limit_alphabet]
+        kept = set(common)
+        symbols = [symbols_of(word, kept) for word in words]
+        # 3. The vocabulary begins with the special tokens, the alphabet and its ## forms.
+        continued = {symbol for parts in symbols for symbol in parts[1:]}
+        vocab = dict.fromkeys([*SPECIAL_TOKENS, *sorted(common), *sorted(continued)])
+        if len(vocab) > vocab_size:
+            raise ValueError(
+                f"vocab_size={vocab_size}; the special tokens and the characters of these texts "
+                f"alone make {len(vocab)}: raise it or lower limit_alphabet={limit_alphabet}"
+            )
+        # 4. Merge until it is full: ##n ##e -> ##ne, ##o ##ne -> ##one, ...
+        for left, right in merges(symbols, list(words.values()), min_frequency):
+            if len(vocab) >= vocab_size:
+                break
+            vocab.setdefault(left + right.removeprefix(PREFIX))
+        return cls({token: index for index, token in enumerate(vocab)}, lowercase=lowercase)
+
+    # -------------------------------------------------------------------------------- files
+
+    @classmethod
+    def from_vocab(cls, path, *, lowercase=True):
+        """Read a `vocab.txt`, or the one in a folder: one token a line, in the order of the ids.
+
+        Raises:
+            ValueError: a token on two lines, or a special token on none.
+        """
+        path = _vocab_file(path)
+        # Not str.splitlines(), which would also cut at U+2028, and that may be a token.
+        tokens = path.read_text(encoding="utf-8-sig").removesuffix("\n").split("\n")
+        token, count = Counter(tokens).most_common(1)[0]
+        if count > 1:
+            raise ValueError(f"{path} holds the token {token!r} {count} times; a token has one id")
+        return cls({token: index for index, token in enumerate(tokens)}, lowercase=lowercase)
+
+    def save(self, path):
+        """Write `vocab.txt`, whole or not at all. A folder's is the `vocab.txt` in it.
+
+        Raises:
+            ValueError: ids with gaps, or a token that holds a line end.
+        """
+        path = _vocab_file(path)
+        if list(self.tokens) != list(range(len(self))):
+            raise ValueError("the ids have gaps, which a vocab.txt cannot hold; number them anew")
+        if broken := [token for token in self.vocab if re.search("[\n\r]", token)]:
+            raise ValueError(f"{broken} hold a line end, which a vocab.txt cannot hold")
+        write(path, "".join(token + "\n" for token in self.vocab))
+
+    def to_hf(self):
+        """The same tokenizer as transformers' `BertTokenizerFast`: compiled, for large texts."""
+        from transformers import BertTokenizerFast
+
+        return BertTokenizerFast(vocab=dict(self.vocab), do_lower_case=self.lowercase)
+
+    # -------------------------------------------------------------------------------- applying
+
+    def tokenize(self, text):
+        """Cut a text into tokens. Special tokens written in it, such as `[MASK]`, stay whole."""
+        tokens = []
+        for position, stretch in enumerate(_SPECIAL.split(text)):
+            if position % 2:  # every second stretch is a special token
+                tokens.append(stretch)
+                continue
+            for chunk in BLANK.split(stretch):
+                if chunk:
+                    tokens += self._cut(chunk)
+        return tokens
+
+    def encode(self, text, *, add_special_tokens=True):
+        """Token ids of a text, between `[CLS]` and `[SEP]` unless told otherwise."""
+        ids = [self.vocab[token] for token in self.tokenize(text)]
+        return [self.cls_token_id, *ids, self.sep_token_id] if add_special_tokens else ids
+
+    def decode(self, ids):
+        """A readable text: pieces joined to words, no blank before `. , ? !` and endings like `'s`.
+
+        Not the text that was encoded: case, accents and the width of white space are gone.
+
+        Raises:
+            ValueError: an id outside the vocabulary.
+        """
+        text = ""
+        for position, index in enumerate(id_list("ids", ids)):
+            if index not in self.tokens:
+                raise ValueError(f"id {index} is not in the vocabulary of {len(self)} tokens")
+            token = self.tokens[index]
+            if position and token.startswith(PREFIX):
+                text += token.removeprefix(PREFIX)
+            elif position and not token.startswith(_CLOSE_UP):
+                text += " " + token
+            else:
+                text += token
+        return text
+
+    def _cut(self, chunk):
+        """The tokens of a stretch without white space, from memory if it came before."""
+        pieces = self._pieces.get(chunk)
+        if pieces is None:
+            pieces = []
+            for word in split_words(chunk, lowercase=self.lowercase):
+                pieces += match_longest(word, self.vocab)
+            if len(self._pieces) >= _CACHED_WORDS:
+                self._pieces.clear()
+            self._pieces[chunk] = pieces
+        return pieces
+
+
+def match_longest(word, vocab):
+    """Greedy longest match from the left; `["[UNK]"]` if some part of the word has no piece at all.
+
+    >>> match_longest("unaffable", {"un", "una", "##aff", "##ff", "##able"})
+    ['una', '##ff', '##able']
+    """
+    if len(word) > MAX_WORD_LENGTH:
+        return ["[UNK]"]
+    pieces, start = [], 0
+    while start < len(word):
+        # The longest piece that fits here: all that is left, then a letter less, and so on.
+        for end in range(len(word), start, -1):
+            piece = PREFIX + word[start:end] if start else word[:end]
+            if piece in vocab:
+                break
+        else:  # not even one letter is a piece: the word is unknown as a whole
+            return ["[UNK]"]
+        pieces.append(piece)
+        start = end
+    return pieces
+
+
+# ------------------------------------------------------------------------------------ merging
 
 
 def symbols_of(word, kept):
@@ -91,230 +292,6 @@ def merged(parts, pair):
             parts_now.append(parts[place])
             place += 1
     return parts_now
-
-
-SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-MAX_WORD_LENGTH = 100  # longer words become [UNK], as in BERT
-# Decoded without a blank before them, as in BERT.
-_CLOSE_UP = (".", ",", "?", "!", "n't", "'m", "'s", "'ve", "'re")
-_SPECIAL = re.compile("(" + "|".join(map(re.escape, SPECIAL_TOKENS)) + ")")
-_CACHED_WORDS = 1 << 17
-
-
-class WordPieceTokenizer:
-    """A vocabulary and the rule for applying it: `BertTokenizerFast` of transformers, id for id.
-
-    Args:
-        vocab: dictionary from tokens to ids, the five special tokens among them.
-        lowercase: whether text is lower-cased and stripped of accents first.
-
-    Attributes:
-        vocab: token -> id, in the order of the ids.
-        tokens: id -> token.
-        pad_token_id, unk_token_id, cls_token_id, sep_token_id, mask_token_id: the special ids.
-
-    Raises:
-        ValueError: a special token is missing, an id is no whole number or has two tokens.
-    """
-
-    def __init__(self, vocab, *, lowercase=True):
-        if not isinstance(vocab, Mapping):
-            raise refused("vocab", vocab, "a dictionary from tokens to ids")
-        missing = [token for token in SPECIAL_TOKENS if token not in vocab]
-        if missing:
-            raise ValueError(
-                f"the vocabulary of {len(vocab)} tokens lacks {', '.join(missing)}; add them to it"
-            )
-        for token in vocab:
-            string("a token of vocab", token)
-        ids = id_list("vocab.values()", vocab.values())
-        self.vocab = dict(sorted(zip(vocab, ids), key=itemgetter(1)))
-        self.tokens = {index: token for token, index in self.vocab.items()}
-        if len(self.tokens) != len(vocab):
-            raise ValueError("two tokens of the vocabulary share an id; a token has its own")
-        self.lowercase = flag("lowercase", lowercase)
-        self.pad_token_id, self.unk_token_id, *others = self.all_special_ids
-        self.cls_token_id, self.sep_token_id, self.mask_token_id = others
-        self._pieces = {}  # stretch of text without white space -> its tokens
-
-    def __len__(self):
-        return len(self.vocab)
-
-    @property
-    def all_special_ids(self):
-        """The ids of `SPECIAL_TOKENS`, in that order."""
-        return [self.vocab[token] for token in SPECIAL_TOKENS]
-
-    # -------------------------------------------------------------------------------- training
-
-    @classmethod
-    def train(cls, texts, vocab_size, *, min_frequency=2, lowercase=True, limit_alphabet=1000):
-        """Learn a vocabulary: merge, again and again, the two neighbouring pieces seen most often.
-
-        Equal counts are decided by the alphabet (the smaller pair of strings wins), so the same
-        texts give the same vocabulary, in any order. The `tokenizers` trainer decides ties by
-        internal ids instead; wherever a pair strictly leads, both make the same merge.
-
-        Args:
-            texts: an iterable of strings.
-            vocab_size: how many tokens to stop at; fewer if the pairs run out.
-            min_frequency: a pair seen less often is not merged.
-            limit_alphabet: how many of the commonest characters to keep, None for all; words with
-                others can only be `[UNK]`.
-
-        Raises:
-            ValueError: texts without a word, or a vocab_size too small for their characters.
-        """
-        whole_number("vocab_size", vocab_size)
-        whole_number("min_frequency", min_frequency, 0)
-        whole_number("limit_alphabet", limit_alphabet, none=True)
-        # 1. How often does each word come, and each letter?
-        words = count_words(texts, lowercase=lowercase)
-        if not words:
-            raise ValueError("the texts hold no word to learn from; pass texts with words")
-        letters = Counter()
-        for word, count in words.items():
-            for letter in word:
-                letters[letter] += count
-        # 2. Words in single letters: stone -> s ##t ##o ##n ##e
-        common = sorted(letters, key=lambda letter: (-letters[letter], letter))[:limit_alphabet]
-        kept = set(common)
-        symbols = [symbols_of(word, kept) for word in words]
-        # 3. The vocabulary begins with the special tokens, the alphabet and its ## forms.
-        continued = {symbol for parts in symbols for symbol in parts[1:]}
-        vocab = dict.fromkeys([*SPECIAL_TOKENS, *sorted(common), *sorted(continued)])
-        if len(vocab) > vocab_size:
-            raise ValueError(
-                f"vocab_size={vocab_size}; the special tokens and the characters of these texts "
-                f"alone make {len(vocab)}: raise it or lower limit_alphabet={limit_alphabet}"
-            )
-        # 4. Merge until it is full: ##n ##e -> ##ne, ##o ##ne -> ##one, ...
-        for left, right in merges(symbols, list(words.values()), min_frequency):
-            if len(vocab) >= vocab_size:
-                break
-            vocab.setdefault(left + right.removeprefix(PREFIX))
-        return cls({token: index for index, token in enumerate(vocab)}, lowercase=lowercase)
-
-    # -------------------------------------------------------------------------------- files
-
-    @classmethod
-    def from_vocab(cls, path, *, lowercase=True):
-        """Read a `vocab.txt`, or the one in a folder: one token a line, in the order of the ids.
-
-        Raises:
-            ValueError: a token on two lines, or a special token on none.
-        """
-        path = _vocab_file(path)
-        # Not str.splitlines(), which would also cut at U+2028, and that may be a token.
-        tokens = path.read_text(encoding="utf-8-sig").removesuffix("\n").split("\n")
-        lines = defaultdict(list)
-        for number, token in enumerate(tokens, 1):
-            lines[token].append(number)
-        for token, found in lines.items():
-            if len(found) > 1:
-                raise ValueError(
-                    f"{path} holds the token {token!r} on lines {found}; a token has one id"
-                )
-        return cls({token: index for index, token in enumerate(tokens)}, lowercase=lowercase)
-
-    def save(self, path):
-        """Write `vocab.txt`, whole or not at all. A folder's is the `vocab.txt` in it.
-
-        Raises:
-            ValueError: ids with gaps, or a token that holds a line end.
-        """
-        path = _vocab_file(path)
-        if list(self.tokens) != list(range(len(self.tokens))):
-            raise ValueError(
-                "the ids have gaps, which a vocab.txt cannot express; number them anew"
-            )
-        for token in self.vocab:
-            if "\n" in token or "\r" in token:
-                raise ValueError(
-                    f"the token {token!r} holds a line end, which a vocab.txt cannot express"
-                )
-        write(path, "".join(token + "\n" for token in self.vocab))
-
-    def to_hf(self):
-        """The same tokenizer as transformers' `BertTokenizerFast`: compiled, for large texts."""
-        from transformers import BertTokenizerFast
-
-        return BertTokenizerFast(vocab=dict(self.vocab), do_lower_case=self.lowercase)
-
-    # -------------------------------------------------------------------------------- applying
-
-    def tokenize(self, text):
-        """Cut a text into tokens. Special tokens written in it, such as `[MASK]`, stay whole."""
-        tokens = []
-        for position, stretch in enumerate(_SPECIAL.split(string("text", text))):
-            if position % 2:  # every second stretch is a special token
-                tokens.append(stretch)
-                continue
-            for chunk in BLANK.split(stretch):
-                if chunk:
-                    tokens += self._cut(chunk)
-        return tokens
-
-    def encode(self, text, *, add_special_tokens=True):
-        """Token ids of a text, between `[CLS]` and `[SEP]` unless told otherwise."""
-        flag("add_special_tokens", add_special_tokens)
-        ids = [self.vocab[token] for token in self.tokenize(text)]
-        return [self.cls_token_id, *ids, self.sep_token_id] if add_special_tokens else ids
-
-    def decode(self, ids):
-        """A readable text: pieces joined to words, no blank before `. , ? !` and endings like `'s`.
-
-        Not the text that was encoded: case, accents and the width of white space are gone.
-
-        Raises:
-            ValueError: an id outside the vocabulary.
-        """
-        text = ""
-        for position, index in enumerate(id_list("ids", ids)):
-            if index not in self.tokens:
-                raise ValueError(f"id {index} is not in the vocabulary of {len(self)} tokens")
-            token = self.tokens[index]
-            if position and token.startswith(PREFIX):
-                text += token.removeprefix(PREFIX)
-            elif position and not token.startswith(_CLOSE_UP):
-                text += " " + token
-            else:
-                text += token
-        return text
-
-    def _cut(self, chunk):
-        """The tokens of a stretch without white space, from memory if it came before."""
-        pieces = self._pieces.get(chunk)
-        if pieces is None:
-            pieces = []
-            for word in split_words(chunk, lowercase=self.lowercase):
-                pieces += match_longest(word, self.vocab)
-            if len(self._pieces) >= _CACHED_WORDS:
-                self._pieces.clear()
-            self._pieces[chunk] = pieces
-        return pieces
-
-
-def match_longest(word, vocab):
-    """Greedy longest match from the left; `["[UNK]"]` if some part of the word has no piece at all.
-
-    >>> match_longest("unaffable", {"un", "una", "##aff", "##ff", "##able"})
-    ['una', '##ff', '##able']
-    """
-    if len(string("word", word)) > MAX_WORD_LENGTH:
-        return ["[UNK]"]
-    pieces, start = [], 0
-    while start < len(word):
-        # The longest piece that fits here: all that is left, then a letter less, and so on.
-        for end in range(len(word), start, -1):
-            piece = PREFIX + word[start:end] if start else word[:end]
-            if piece in vocab:
-                break
-        else:  # not even one letter is a piece: the word is unknown as a whole
-            return ["[UNK]"]
-        pieces.append(piece)
-        start = end
-    return pieces
 
 
 def _vocab_file(path):

@@ -13,7 +13,7 @@ from functools import cache
 from itertools import groupby
 
 from mlm_lib import DATA
-from mlm_lib.checks import flag, iterable, string
+from mlm_lib.checks import iterable
 
 BLANK = re.compile("[ \t\n\r]+")  # parts words, whatever stands around it
 _ASCII_WORDS = re.compile(r"[A-Za-z0-9]+|[^A-Za-z0-9\s]")
@@ -23,6 +23,7 @@ _CHINESE = (
     "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0002a6df\U0002a700-\U0002b81f"
     "\U0002b920-\U0002ceaf\U0002f800-\U0002fa1f"
 )
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _CROWD = re.compile("[^\0-\u02ff]{300,}")  # the only place for 300 marks: below U+0300 is none
 
 
@@ -39,17 +40,12 @@ def split_words(text, *, lowercase=True):
     Raises:
         ValueError: a lone surrogate, which is not Unicode text.
     """
-    string("text", text)
-    flag("lowercase", lowercase)
     if text.isascii():  # the same steps, which here need no tables
         text = _ASCII_CONTROL.sub("", text)
         return _ASCII_WORDS.findall(text.lower() if lowercase else text)
     chars = _characters()
-    if (lone := chars["surrogate"].search(text)) is not None:
-        near = text[max(0, lone.start() - 20) : lone.start() + 20]
-        raise ValueError(
-            f"the text holds a lone surrogate, {lone.group()!r}, in {near!r}; decode it again"
-        )
+    if lone := _SURROGATE.search(text):
+        raise ValueError(f"the text holds a lone surrogate, {lone.group()!r}; decode it again")
     # 1. Control characters go, and each Chinese character is a word.
     text = chars["control"].sub("", text)
     text = chars["chinese"].sub(r" \g<0> ", text)
@@ -71,8 +67,8 @@ def count_words(texts, *, lowercase=True):
     Counter({'no': 3, ',': 1, '.': 1, '?': 1})
     """
     chunks = Counter()
-    for number, text in enumerate(iterable("texts", texts, "texts")):
-        chunks.update(BLANK.split(string(f"texts[{number}]", text)))
+    for text in iterable("texts", texts, "texts"):  # one text alone would be taken by letters
+        chunks.update(BLANK.split(text))
     words = Counter()
     for chunk, count in chunks.items():  # each distinct one is normalised once
         for word in split_words(chunk, lowercase=lowercase):
@@ -90,12 +86,8 @@ def _decomposed(text):
 
 def _ordered(crowd):
     letters = "".join(unicodedata.normalize("NFD", letter) for letter in crowd.group())
-    runs = groupby(letters, key=_is_mark)
+    runs = groupby(letters, key=lambda char: unicodedata.combining(char) > 0)
     return "".join("".join(sorted(run, key=unicodedata.combining)) for _, run in runs)
-
-
-def _is_mark(char):
-    return unicodedata.combining(char) > 0
 
 
 @cache
@@ -111,7 +103,6 @@ def _characters():
         return "".join(f"{re.escape(chr(a))}-{re.escape(chr(b))}" for a, b in table[name])
 
     return {
-        "surrogate": re.compile("[\ud800-\udfff]"),
         "control": re.compile(f"[\0{inside('control')}]+"),
         "chinese": re.compile(f"[{_CHINESE}]"),
         "undecomposed": re.compile(f"([{inside('undecomposed')}]+)"),

@@ -14,7 +14,6 @@ import nbformat
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 from notebook_doors import is_guard, set_doors
-from texts_of_python import stamp
 
 from classroom.lab import MARK, POINTS
 from mlm_lib.plots import bundle
@@ -123,6 +122,5 @@ def text(notebook):
 
 if __name__ == "__main__":
     for name in sys.argv[1:]:
-        notebook = normalised(read(name), name)
-        stamp(notebook)
-        Path(name).write_text(text(notebook), encoding="utf-8", newline="\n")
+        form = text(normalised(read(name), name))
+        Path(name).write_text(form, encoding="utf-8", newline="\n")

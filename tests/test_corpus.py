@@ -3,9 +3,6 @@
 import json
 import os
 import random
-import re
-import subprocess
-import sys
 import tracemalloc
 from pathlib import Path
 
@@ -35,48 +32,6 @@ def lines(count):
     return [f"This is text number {i}." for i in range(count)]
 
 
-@pytest.mark.parametrize("around", ["{}\n\n", "\n\n{}", "\n{}\n \n"])
-def test_blank_lines_at_the_ends_part_no_paragraphs(tmp_path, around):
-    source = write(tmp_path / "a.txt", around.format("\n".join(lines(5))))
-    assert everything(source) == lines(5)
-
-
-def test_hidden_files_and_folders_are_not_read(tmp_path):
-    write(tmp_path / "a.txt", "\n".join(lines(5)))
-    write(tmp_path / ".ipynb_checkpoints" / "a-checkpoint.txt", "an old copy")
-    assert everything(tmp_path) == lines(5)
-
-
-def test_an_empty_name_is_not_the_current_folder(tmp_path, monkeypatch):
-    write(tmp_path / "a.txt", "\n".join(lines(5)))
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(ValueError, match="source=''; a name that is not empty is needed"):
-        load_corpus("")
-
-
-def test_a_csv_of_a_header_alone_tells_of_the_missing_column(tmp_path):
-    with pytest.raises(ValueError, match="no column 'text'; it has 'body', 'label'"):
-        load_corpus(write(tmp_path / "a.csv", "body,label\n"))
-
-
-@pytest.mark.parametrize(
-    "options, message",
-    [
-        ({"source": None}, "source=None; a name that is not empty"),
-        ({"source": " "}, "source=' '; a name that is not empty"),
-        ({"source": ["a.txt"]}, r"source=\['a.txt'\]; a name"),
-        ({"source": "One text. " * 500}, "unknown corpus 'One text. .*; known are 'grammar'"),
-        ({"split": None}, "split=None; one of train, validation, test"),
-        ({"split": "valid"}, "split='valid'; one of train, validation, test"),
-        ({"seed": 0.5}, "seed=0.5; a whole number"),
-        ({"seed": True}, "seed=True; a whole number"),
-    ],
-)
-def test_arguments_that_mean_nothing_are_refused(options, message):
-    with pytest.raises(ValueError, match=message):
-        load_corpus(**{"source": "reviews"} | options)
-
-
 # ---------------------------------------------------------------------------------------- splits
 
 
@@ -92,27 +47,17 @@ def test_splits_are_disjoint_cover_everything_and_hold_80_10_10(tmp_path, count,
     assert sorted(sum(parts.values(), [])) == sorted(lines(count))
 
 
-def test_splits_do_not_depend_on_the_order_of_the_file(tmp_path):
+def test_splits_depend_on_the_seed_and_not_on_the_order_of_the_file(tmp_path):
     texts = lines(200)
+    first = write(tmp_path / "a.txt", "\n".join(texts))
     shuffled = random.Random(0).sample(texts, len(texts))
-    first, second = (
-        write(tmp_path / name, "\n".join(some))
-        for name, some in [("a.txt", texts), ("b.txt", shuffled)]
-    )
-    for split in SPLITS:
-        assert set(load_corpus(first, split)) == set(load_corpus(second, split))
-        assert load_corpus(second, split) == [
-            text for text in shuffled if text in set(load_corpus(first, split))
-        ]
-
-
-def test_seed_chooses_other_splits_and_the_same_seed_the_same(tmp_path):
-    source = write(tmp_path / "a.txt", "\n".join(lines(200)))
-    tests = [load_corpus(source, "test", seed=seed) for seed in (0, 1, 2)]
-    assert tests == [load_corpus(source, "test", seed=seed) for seed in (0, 1, 2)]
-    assert tests[0] == load_corpus(source, "test")
-    assert len({tuple(sorted(part)) for part in tests}) == 3
-    assert everything(source, seed=1) == sorted(lines(200))
+    second = write(tmp_path / "b.txt", "\n".join(shuffled))
+    tests = set()
+    for seed in (0, 1, 2):
+        part = set(load_corpus(first, "test", seed=seed))
+        assert load_corpus(second, "test", seed=seed) == [text for text in shuffled if text in part]
+        tests.add(frozenset(part))
+    assert len(tests) == 3 and set(load_corpus(first, "test")) in tests
 
 
 def test_equal_texts_share_a_split_and_stay_in_it(tmp_path):
@@ -127,9 +72,7 @@ def test_too_few_texts_for_a_held_out_split_are_an_error(tmp_path):
     source = write(tmp_path / "a.txt", "One text.\nOne text.\nAnother text.\n")
     assert len(load_corpus(source)) == 3
     for split in ("validation", "test"):
-        with pytest.raises(
-            ValueError, match=f"a.txt holds 2 distinct texts, too few for a {split} split"
-        ):
+        with pytest.raises(ValueError, match=f"a.txt holds 2 distinct texts, .* for a {split} "):
             load_corpus(source, split)
 
 
@@ -168,27 +111,10 @@ def test_packing_refuses_blocks_that_cannot_be_filled(few):
         pack_blocks(few, 10, cls_id=1, sep_id=2)
 
 
-@pytest.mark.parametrize(
-    "options, message",
-    [
-        ({"block_size": 2}, "block_size=2; a whole number of at least 3"),
-        ({"block_size": 4.0}, "block_size=4.0; a whole number"),
-        ({"cls_id": -1}, "cls_id=-1; a whole number of at least 0"),
-        ({"sep_id": None}, "sep_id=None; a whole number of at least 0"),
-        ({"encoded": None}, "encoded=None; a list of lists of ids"),
-        ({"encoded": "5 6"}, "encoded='5 6'; a list of lists of ids"),
-        ({"encoded": [5, 6]}, r"encoded\[0\]=5; a list of ids"),
-        ({"encoded": [[5], "6"]}, r"encoded\[1\]='6'; a list of ids"),
-        ({"encoded": [[5], [6, 1.5]]}, r"encoded\[1\]\[1\]=1.5; a whole number of at least 0"),
-        ({"encoded": [[True]]}, r"encoded\[0\]\[0\]=True; a whole number"),
-        ({"encoded": [torch.tensor([-100])]}, r"encoded\[0\]\[0\]=-100; a whole number"),
-        ({"encoded": [torch.tensor([[5]])]}, r"encoded\[0\]\[0\]=\[5\]; a whole number"),
-    ],
-)
-def test_packing_refuses_what_is_no_list_of_ids(options, message):
+def test_packing_refuses_blocks_without_room_for_a_token():
     assert pack_blocks([[5]], 3, cls_id=1, sep_id=2).tolist() == [[1, 5, 2]]
-    with pytest.raises(ValueError, match=message):
-        pack_blocks(**{"encoded": [[5]], "block_size": 3, "cls_id": 1, "sep_id": 2} | options)
+    with pytest.raises(ValueError, match="block_size=2; a whole number of at least 3"):
+        pack_blocks([[5]], 2, cls_id=1, sep_id=2)
 
 
 # ---------------------------------------------------------------------------------------- files
@@ -200,10 +126,11 @@ def test_text_files_hold_paragraphs_or_else_lines(tmp_path):
     )
     assert everything(paragraphs) == ["First line, second line.", "Last one.", "Next paragraph."]
     assert everything(write(tmp_path / "b.txt", "One.\n Two. \nThree.\n")) == [
-        "One.",
-        "Three.",
-        "Two.",
-    ]
+        "One.", "Three.", "Two.",
+    ]  # fmt: skip
+    for around in ("{}\n\n", "\n\n{}", "\n{}\n \n"):  # blank lines at the ends part nothing
+        source = write(tmp_path / "c.txt", around.format("\n".join(lines(5))))
+        assert everything(source) == lines(5)
 
 
 @pytest.mark.parametrize("newline", ["\n", "\r\n", "\r"])
@@ -242,19 +169,13 @@ def test_quoted_cells_may_hold_anything(tmp_path):
     ]
     cells = "".join('"' + text.replace('"', '""') + '",1\n' for text in texts)
     assert everything(write(tmp_path / "a.csv", "text,label\n" + cells)) == sorted(texts)
-    assert everything(write(tmp_path / "b.csv", "text\na\u2028b\nc\x0cd\ne\n")) == [
-        "a\u2028b",
-        "c\x0cd",
-        "e",
-    ]
+    bare = write(tmp_path / "b.csv", "text\na\u2028b\nc\x0cd\ne\n")
+    assert everything(bare) == ["a\u2028b", "c\x0cd", "e"]
 
 
 def test_blank_entries_are_dropped_and_short_rows_matter_only_in_the_column_read(tmp_path):
-    assert everything(write(tmp_path / "a.csv", "text,label\none,1\n  ,0\ntwo\n\nthree,1\n")) == [
-        "one",
-        "three",
-        "two",
-    ]
+    source = write(tmp_path / "a.csv", "text,label\none,1\n  ,0\ntwo\n\nthree,1\n")
+    assert everything(source) == ["one", "three", "two"]
 
 
 def test_folders_are_read_whole(tmp_path):
@@ -262,6 +183,7 @@ def test_folders_are_read_whole(tmp_path):
     write(tmp_path / "deep" / "er" / "b.csv", "text\nTwo.\n")
     write(tmp_path / "deep" / "c.JSONL", '{"text": "Three."}')
     write(tmp_path / "deep" / "notes.md", "Not this.")
+    write(tmp_path / ".ipynb_checkpoints" / "a-checkpoint.txt", "An old copy.")
     (tmp_path / "folder.txt").mkdir()
     assert everything(str(tmp_path)) == ["One.", "Three.", "Two."]
 
@@ -274,53 +196,44 @@ def test_a_path_object_is_a_path_even_when_a_corpus_has_that_name(tmp_path, monk
 
 
 BAD = {
-    "a missing file": ("nowhere.txt", None, FileNotFoundError, ["no file", "nowhere.txt"]),
-    "a missing table": ("nowhere.csv:body", None, FileNotFoundError, ["no file", "nowhere.csv"]),
+    "nothing": (" ", None, ValueError, ["source=' '", "a name that is not empty"]),
+    "an unknown name": ("wikipedia", None, FileNotFoundError,
+                        ["unknown corpus", "'wikipedia'", "'reviews', 'docs'", "hub:NAME"]),
+    "a text": ("One text. " * 500, None, FileNotFoundError, ["unknown corpus", "'One text."]),
+    "a missing file": ("nowhere.txt", None, FileNotFoundError, ["no file 'nowhere.txt'"]),
+    "a missing table": ("nowhere.csv:body", None, FileNotFoundError, ["no file 'nowhere.csv'"]),
     "a missing folder": ("no/where", None, FileNotFoundError, ["no file", "where"]),
-    "an empty file": ("a.txt", "", ValueError, ["a.txt is empty"]),
-    "only a byte order mark": ("a.txt", "\ufeff", ValueError, ["a.txt is empty"]),
-    "only blanks": ("a.txt", " \n\t\n\n", ValueError, ["a.txt is empty"]),
-    "only blank cells": ("a.csv", "text,label\n ,1\n  ,0\n", ValueError,
-                         ["a.csv", "every entry is blank"]),
-    "only a header": ("a.csv", "text,label\n", ValueError, ["a.csv", "no usable text"]),
+    "another suffix": ("a.pdf", "x", ValueError, ["a.pdf", ".txt, .csv, .jsonl"]),
+    "an empty file": ("a.txt", "", ValueError, ["a.txt holds no text"]),
+    "only a byte order mark": ("a.txt", "\ufeff", ValueError, ["a.txt holds no text"]),
+    "only blank cells": ("a.csv", "text,label\n ,1\n  ,0\n", ValueError, ["a.csv holds no text"]),
+    "only a header": ("a.csv", "text,label\n", ValueError, ["a.csv holds no text"]),
     "a missing column": ("a.csv", "body,stars\nx,1\n", ValueError,
                          ["'text'", "'body', 'stars'", "a.csv:COLUMN"]),
-    "a missing named column": ("a.csv:txet", "text\nx\n", ValueError,
-                               ["'txet'", "it has 'text'", "a.csv:COLUMN"]),
+    "a missing named column": ("a.csv:txet", "text\nx\n", ValueError, ["'txet'", "['text']"]),
     "two columns of one name": ("a.csv", "text,label,text\nx,1,y\n", ValueError,
                                 ["a.csv has several columns 'text'", "rename"]),
     "a missing key": ("a.jsonl", '{"text": "x"}\n{"body": "y"}', ValueError,
-                      ["no column 'text'", "'body'", "a.jsonl:"]),
-    "a short row": ("a.csv", "label,text\n1,x\n0\n", ValueError,
-                    ["a.csv, line 3", "'text'", "None", "not text"]),
+                      ["a.jsonl, line 2", "no column 'text'", "'body'", "a.jsonl:"]),
+    "a short row": ("a.csv", "label,text\n1,x\n0\n", ValueError, ["a.csv, line 3", "no text"]),
     "a long row": ("a.csv", "text,label\nGood, but long,1\n", ValueError,
-                   ["a.csv, line 2", "more cells", "quotes"]),
+                   ["a.csv, line 2", "more cells", "quote"]),
     "an open quote": ("a.csv", 'text,label\nx,1\n"y,0\nz,1\n', ValueError,
                       ["a.csv, after line 2", "unexpected end"]),
     "a broken line": ("a.jsonl", '{"text": "x"}\n{"text": \n', ValueError,
                       ["a.jsonl, line 2", "not JSON"]),
-    "no object": ("a.jsonl", '{"text": "x"}\n["y"]\n', ValueError,
-                  ["a.jsonl, line 2", "object", "not list"]),
-    "nested too deep": ("a.jsonl", '{"text": "x"}\n' + "[" * 100_000, ValueError,
-                        ["a.jsonl, line 2", "not JSON", "recursion"]),
+    "no object": ("a.jsonl", '{"text": "x"}\n["y"]\n', ValueError, ["a.jsonl, line 2", "['y']"]),
     "no string": ("a.jsonl", '{"text": "x"}\n\n{"text": 7}\n', ValueError,
-                  ["a.jsonl, line 3", "'text' holds 7"]),
+                  ["a.jsonl, line 3", "'text' is 7"]),
     "half a character": ("a.jsonl", '{"text": "x \\ud83d"}\n', ValueError,
-                         ["a.jsonl, line 1", "\\ud83d", "not text"]),
-    "Latin-1": ("a.txt", "Gr\xfc\xdfe".encode("latin-1"), UnicodeDecodeError,
-                ["offset 2 of", "a.txt", "as UTF-8"]),
-    "UTF-16": ("a.csv", "text\nx\n".encode("utf-16"), UnicodeDecodeError,
-               ["offset 0 of", "a.csv", "as UTF-8"]),
-    "bad bytes after a mark": ("a.txt", b"\xef\xbb\xbfab\xff", UnicodeDecodeError,
-                               ["offset 5 of", "a.txt"]),
-    "bad bytes far into a file": ("a.jsonl", b'{"text": "x"}\r\n' * 9999 + b"\xff",
-                                  UnicodeDecodeError, ["offset 149985 of", "position 149985"]),
-    "a character cut at the end": ("a.txt", b"x" * 99_998 + b"\xf0\x9f", UnicodeDecodeError,
-                                   ["offset 99998 of", "position 99998-99999"]),
-    "another suffix": ("a.pdf", "x", ValueError, ["'.pdf'", ".txt, .csv, .jsonl"]),
-    "no suffix": ("./a", "x", ValueError, ["ends in ''", ".txt, .csv, .jsonl"]),
-    "an unknown name": ("wikipedia", None, ValueError,
-                        ["'wikipedia'", "'reviews', 'docs'", ".csv", "hub:NAME"]),
+                         ["a.jsonl, line 1", "\\ud83d", "no text"]),
+    "Latin-1": ("a.txt", "Gr\xfc\xdfe".encode("latin-1"), ValueError,
+                ["a.txt, line 1", "not UTF-8"]),
+    "UTF-16": ("a.csv", "text\nx\n".encode("utf-16"), ValueError, ["a.csv, line 1", "not UTF-8"]),
+    "bad bytes far into a file": ("a.jsonl", b'{"text": "x"}\r\n' * 9999 + b"\xff", ValueError,
+                                  ["a.jsonl, line 10000", "not UTF-8"]),
+    "a character cut at the end": ("a.txt", b"x\n" * 49_999 + b"\xf0\x9f", ValueError,
+                                   ["a.txt, line 50000"]),
 }  # fmt: skip
 
 
@@ -329,6 +242,7 @@ def test_bad_input_is_refused_with_words_that_help(
     tmp_path, monkeypatch, source, content, error, words
 ):
     monkeypatch.chdir(tmp_path)
+    write(tmp_path / "here" / "a.txt", "An empty name is not the current folder.")
     if content is not None:
         write(tmp_path / source.partition(":")[0], content)
     with pytest.raises(error) as caught:
@@ -339,22 +253,9 @@ def test_bad_input_is_refused_with_words_that_help(
 @pytest.mark.skipif(os.name == "nt", reason="POSIX pipes")
 def test_a_pipe_or_a_device_is_refused_and_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "pipe.txt")
-    for source in (tmp_path / "pipe.txt", "/dev/zero"):
-        with pytest.raises(ValueError, match="is a pipe or a device; save its texts to a file"):
+    for source in (tmp_path / "pipe.txt", "/dev/zero", tmp_path):
+        with pytest.raises(ValueError, match="is no .txt, .csv, .jsonl file"):
             load_corpus(source)
-
-
-def test_a_folder_without_texts_is_refused(tmp_path):
-    write(tmp_path / "notes.md", "Not this.")
-    with pytest.raises(ValueError, match="holds no .txt, .csv, .jsonl file"):
-        load_corpus(tmp_path)
-
-
-def test_a_bad_file_in_a_folder_is_named(tmp_path):
-    write(tmp_path / "a.txt", "One.")
-    write(tmp_path / "b.txt", b"\xff")
-    with pytest.raises(UnicodeDecodeError, match="b.txt"):
-        load_corpus(tmp_path)
 
 
 def test_texts_come_one_at_a_time_by_the_rule_of_load_corpus(tmp_path):
@@ -378,19 +279,18 @@ def test_texts_come_one_at_a_time_by_the_rule_of_load_corpus(tmp_path):
         ("a.txt", "", "Text number.\n"),
         ("a.txt", "", "Two\nlines.\n\n"),
         ("a.csv", "text\n", "Text.\n"),
-    ]
-    + [("a.jsonl", "", '{"text": "Text number."}\n')],
-    ids=["lines", "paragraphs", "csv", "jsonl"],
+        ("a.jsonl", "", '{"text": "Text number."}\n'),
+    ],
 )
 def test_a_file_is_not_held_in_memory_while_its_texts_are_read(tmp_path, name, start, line):
-    source = write(tmp_path / name, start + line * (3_000_000 // len(line)))
+    source = write(tmp_path / name, start + line * (800_000 // len(line)))
     tracemalloc.start()
     try:
         count = sum(1 for _ in iter_texts(source))
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert count == 3_000_000 // len(line)
+    assert count == 800_000 // len(line)
     assert peak < 300_000
 
 
@@ -400,20 +300,6 @@ def test_the_reviews_are_found_from_anywhere(tmp_path, monkeypatch):
 
 
 # ---------------------------------------------------------------------------------------- the hub
-
-
-def run(script, environment):
-    """A fresh interpreter, for libraries that read the environment when they are imported."""
-    keep = {
-        name: value
-        for name, value in os.environ.items()
-        if not re.match("HF_|.*_PROXY", name, re.IGNORECASE)
-    }
-    environment = keep | {"PYTHONPATH": str(ROOT), "PYTHONUTF8": "1"} | environment
-    command = [sys.executable, "-c", script]
-    return subprocess.run(
-        command, env=environment, capture_output=True, text=True, encoding="utf-8"
-    )
 
 
 def table(name, count):
@@ -441,9 +327,9 @@ CALLS = [
     for name in ("tiny", "split", "tiny:body", "configs:de")
     for split in SPLITS
 ]
-MISTAKES = ("configs:body", "tiny:nope", "tiny:nope:text", "tiny:stars", "held", "none", "a:b:c")
+MISTAKES = ("configs:body", "tiny:nope", "tiny:nope:text", "tiny:stars", "held", "none")
 CALLS += [(f"hub:acme/{name}", "train") for name in ("configs:de:body", *MISTAKES)]
-CALLS += [("hub:acme/held", "test"), ("hub:", "train")]
+CALLS += [("hub:acme/held", "test")]
 
 
 def ask(environment, calls=CALLS):
@@ -474,36 +360,26 @@ def hub(tmp_path_factory):
 
 
 def column(name, kind, count):
-    return [f"{name} {kind} {i}." for i in range(count)]
+    return sorted(f"{name} {kind} {i}." for i in range(count))
 
 
 @pytest.mark.slow
-def test_hub_splits_that_are_lacking_are_cut_from_train(hub):
+def test_hub_splits_are_kept_and_those_that_are_lacking_are_cut_from_train(hub):
     parts = [hub["online"]["hub:acme/tiny", split] for split in SPLITS]
     assert list(map(len, parts)) == [32, 4, 4]
-    assert sorted(sum(parts, [])) == sorted(column("train", "text", 40))
-
-
-@pytest.mark.slow
-def test_hub_splits_that_exist_are_kept(hub):
+    assert sorted(sum(parts, [])) == column("train", "text", 40)
     train, validation, test = (hub["online"]["hub:acme/split", split] for split in SPLITS)
-    assert test == column("test", "text", 10)
-    assert len(validation) == 4 and sorted(train + validation) == sorted(
-        column("train", "text", 40)
-    )
-    assert hub["online"]["hub:acme/held", "test"] == column("test", "text", 10)
+    assert sorted(test) == column("test", "text", 10) and len(validation) == 4
+    assert sorted(train + validation) == column("train", "text", 40)
+    assert sorted(hub["online"]["hub:acme/held", "test"]) == column("test", "text", 10)
 
 
 @pytest.mark.slow
 def test_hub_columns_and_configurations_are_chosen_by_name(hub):
     online = hub["online"]
-    for source, texts in [
-        ("tiny:body", column("train", "body", 40)),
-        ("configs:de", column("de", "text", 20)),
-    ]:
-        assert sorted(sum((online[f"hub:acme/{source}", split] for split in SPLITS), [])) == sorted(
-            texts
-        )
+    wanted = {"tiny:body": column("train", "body", 40), "configs:de": column("de", "text", 20)}
+    for source, texts in wanted.items():
+        assert sorted(sum((online[f"hub:acme/{source}", part] for part in SPLITS), [])) == texts
     assert set(online["hub:acme/configs:de:body", "train"]) < set(column("de", "body", 20))
 
 
@@ -511,26 +387,16 @@ def test_hub_columns_and_configurations_are_chosen_by_name(hub):
 @pytest.mark.parametrize(
     "source, error, words",
     [
-        (
-            "hub:acme/tiny:nope",
-            "ValueError",
-            ["'nope'", "'text', 'body', 'stars'", "hub:acme/tiny:COLUMN"],
-        ),
-        ("hub:acme/tiny:nope:text", "ValueError", ["'nope' not found", "default"]),
-        ("hub:acme/tiny:stars", "ValueError", ["acme/tiny", "'stars'", "holds no text"]),
-        ("hub:acme/configs:body", "ValueError", ["Config name is missing", "'en', 'de'"]),
-        ("hub:acme/held", "ValueError", ["acme/held", "train split", "it has test"]),
-        (
-            "hub:acme/none",
-            "ConnectionError",
-            ["'acme/none'", "Check the name", "'reviews', 'docs'"],
-        ),
-        ("hub:acme/a:b:c", "ConnectionError", ["'acme/a'", "Check the name"]),
-        ("hub:", "ValueError", ["hub:NAME[:CONFIG][:COLUMN]"]),
+        ("tiny:nope", "ValueError", ["'nope'", "'text', 'body', 'stars'", "tiny:COLUMN"]),
+        ("tiny:nope:text", "ValueError", ["'nope' not found", "default"]),
+        ("tiny:stars", "ValueError", ["acme/tiny", "'stars'", "holds no text"]),
+        ("configs:body", "ValueError", ["Config name is missing", "'en', 'de'"]),
+        ("held", "KeyError", ["train"]),
+        ("none", "ConnectionError", ["'acme/none'", "Check the name", "'reviews', 'docs'"]),
     ],
 )
 def test_hub_mistakes_are_explained(hub, source, error, words):
-    kind, message = hub["online"][source, "train"]
+    kind, message = hub["online"][f"hub:acme/{source}", "train"]
     assert kind == error, message
     assert [word for word in words if word not in message] == [], message
 

@@ -15,7 +15,6 @@ from pathlib import Path
 
 import nbformat
 import pytest
-from texts_of_python import KEY, fingerprint
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = (ROOT / "course.py").read_text("utf-8")
@@ -805,28 +804,6 @@ def test_a_cell_that_draws_before_a_seed_is_found(steps, tmp_path, cell, failed)
     subprocess.run(command, cwd=tmp_path, env=env, capture_output=True)
     outcomes = [outcome for outcome, _, _ in steps.read_report(tmp_path / "report.xml")]
     assert outcomes == ["passed"] * (3 - failed) + ["failed"] * failed
-
-
-@pytest.mark.notebook
-@pytest.mark.parametrize("another, outcome", [("", "failed"), ("another", "passed")])
-def test_what_was_read_of_another_python_is_not_compared(steps, tmp_path, another, outcome):
-    steps.ends = [0, 0, 0, 0, 0]
-    steps.start()
-    path = write_lesson(tmp_path, "01_read", "print('this')")
-    notebook = nbformat.read(path, as_version=4)
-    notebook.metadata["mlm_course"] = {KEY: another or fingerprint()}
-    for number, cell in enumerate(notebook.cells[1:], 1):
-        cell.execution_count = number
-        cell.outputs = [nbformat.v4.new_output("stream", text="that\n")] if number > 1 else []
-    nbformat.write(notebook, path)
-    given = steps.commands[-1][0]
-    plugin = given[given.index("-p") : given.index("-p") + 2]
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *plugin, "--nbval"]
-    command += ["--nbval-current-env", "--junitxml", tmp_path / "report.xml", path]
-    told = subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout
-    outcomes = [outcome for outcome, _, _ in steps.read_report(tmp_path / "report.xml")]
-    assert outcomes == ["passed", outcome]
-    assert ("01_read.ipynb is executed, not compared" in told) == (outcome == "passed")
 
 
 def test_a_lesson_goes_from_edited_text_to_the_comparison(steps, lessons, tmp_path):

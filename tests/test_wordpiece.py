@@ -2,8 +2,6 @@
 
 import copy
 import csv
-import itertools
-import os
 import pickle
 import random
 import time
@@ -13,8 +11,6 @@ from functools import cache
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from tokenizers import Tokenizer
 from tokenizers.models import WordPiece
 from tokenizers.normalizers import BertNormalizer
@@ -23,8 +19,8 @@ from tokenizers.trainers import WordPieceTrainer
 from transformers import BertTokenizerFast
 
 from mlm_lib import DATA, wordpiece
-from mlm_lib.corpus import SPLITS, load_corpus
-from mlm_lib.wordpiece import PREFIX, SPECIAL_TOKENS, WordPieceTokenizer, match_longest
+from mlm_lib.corpus import load_corpus
+from mlm_lib.wordpiece import PREFIX, SPECIAL_TOKENS, WordPieceTokenizer
 
 CASES = pytest.mark.parametrize("lowercase", [True, False], ids=["uncased", "cased"])
 
@@ -143,7 +139,7 @@ def assert_same_ids(tokenizer, texts):
 
 @CASES
 def test_ids_equal_the_reference_on_nasty_texts(vocab, lowercase):
-    assert_same_ids(WordPieceTokenizer(vocab, lowercase=lowercase), nasty_texts(20_000, seed=0))
+    assert_same_ids(WordPieceTokenizer(vocab, lowercase=lowercase), nasty_texts(4000, seed=0))
 
 
 @CASES
@@ -152,47 +148,14 @@ def test_to_hf_gives_the_tokenizer_that_transformers_builds(vocab, lowercase):
     converted, reference = tokenizer.to_hf(), reference_for(tokenizer)
     assert converted.backend_tokenizer.to_str() == reference.backend_tokenizer.to_str()
     assert converted.special_tokens_map == reference.special_tokens_map
-    assert sorted(converted.all_special_ids) == sorted(tokenizer.all_special_ids)
     for name in ("pad", "unk", "cls", "sep", "mask"):
         assert getattr(converted, f"{name}_token_id") == getattr(tokenizer, f"{name}_token_id")
-    assert converted(["the [MASK]", ""])["input_ids"] == [
-        tokenizer.encode("the [MASK]"),
-        tokenizer.encode(""),
-    ]
-
-
-@CASES
-@settings(max_examples=300, deadline=None)
-@given(text=st.text(max_size=60))
-def test_ids_equal_the_reference_on_any_text(lowercase, text):
-    tokenizer, reference = pair(lowercase)
-    assert tokenizer.encode(text) == reference(text)["input_ids"]
-    assert (
-        tokenizer.encode(text, add_special_tokens=False)
-        == reference(text, add_special_tokens=False)["input_ids"]
-    )
-    assert tokenizer.tokenize(text) == reference.tokenize(text)
-
-
-@cache
-def pair(lowercase):
-    letters = [chr(point) for point in range(0x21, 0x3000) if chr(point).isalpha()]
-    vocab = vocabulary(*dict.fromkeys([*MARKS, *letters, *(PREFIX + letter for letter in letters)]))
-    tokenizer = WordPieceTokenizer(vocab, lowercase=lowercase)
-    return tokenizer, reference_for(tokenizer)
 
 
 @CASES
 def test_ids_equal_the_reference_on_the_shipped_texts(trained, lowercase):
     passages = (DATA / "passages.txt").read_text(encoding="utf-8").split("\n\n")
     assert_same_ids(WordPieceTokenizer(trained, lowercase=lowercase), review_texts() + passages)
-
-
-@pytest.mark.slow
-@CASES
-def test_ids_equal_the_reference_on_the_docs_corpus(trained, lowercase):
-    texts = [text for split in SPLITS for text in load_corpus("docs", split)]
-    assert_same_ids(WordPieceTokenizer(trained, lowercase=lowercase), texts)
 
 
 def test_decoding_equals_the_reference(vocab):
@@ -216,56 +179,9 @@ def test_decoding_joins_pieces_and_refuses_foreign_ids():
 
 
 def test_decoding_takes_tensors_and_arrays():
-    tokenizer = WordPieceTokenizer(TINY)
-    for ids in (
-        torch.tensor([7, 0, 1]),
-        np.array([7, 0, 1]),
-        iter([7, np.int64(0), torch.tensor(1)]),
-    ):
+    tokenizer, mixed = WordPieceTokenizer(TINY), [7, np.int64(0), torch.tensor(1)]
+    for ids in (torch.tensor([7, 0, 1]), np.array([7, 0, 1]), iter(mixed)):
         assert tokenizer.decode(ids) == "the ab"
-
-
-@pytest.mark.parametrize(
-    "call, message",
-    [
-        (lambda: WordPieceTokenizer(list(TINY)), "vocab=.*; a dictionary from tokens to ids"),
-        (lambda: WordPieceTokenizer(None), "vocab=None; a dictionary"),
-        (lambda: WordPieceTokenizer(TINY | {"z": -1}), r"\[10\]=-1; a whole number of at least 0"),
-        (lambda: WordPieceTokenizer(TINY | {"z": 10.0}), r"\[10\]=10.0; a whole number"),
-        (lambda: WordPieceTokenizer(TINY | {"z": "10"}), r"\[10\]='10'; a whole number"),
-        (lambda: WordPieceTokenizer(TINY | {10: 10}), "a token of vocab=10; a str"),
-        (lambda: WordPieceTokenizer(TINY, lowercase="no"), "lowercase='no'; True or False"),
-        (lambda: WordPieceTokenizer(TINY).tokenize(["the"]), r"text=\['the'\]; a str"),
-        (lambda: WordPieceTokenizer(TINY).encode(None), "text=None; a str"),
-        (lambda: WordPieceTokenizer(TINY).encode("", add_special_tokens=0), "=0; True or False"),
-        (lambda: WordPieceTokenizer(TINY).decode("75"), "ids='75'; a list of ids"),
-        (lambda: WordPieceTokenizer(TINY).decode(None), "ids=None; a list of ids"),
-        (lambda: WordPieceTokenizer(TINY).decode(7), "ids=7; a list of ids"),
-        (lambda: WordPieceTokenizer(TINY).decode([7, -1]), r"ids\[1\]=-1; a whole number"),
-        (lambda: WordPieceTokenizer(TINY).decode([7, 1.5]), r"ids\[1\]=1.5; a whole number"),
-        (lambda: WordPieceTokenizer(TINY).decode([["7"]]), r"ids\[0\]=\['7'\]; a whole number"),
-        (lambda: WordPieceTokenizer(TINY).decode([True]), r"ids\[0\]=True; a whole number"),
-        (lambda: WordPieceTokenizer(TINY).save(""), "path=''; a name that is not empty"),
-        (lambda: WordPieceTokenizer.from_vocab(None), "path=None; a name that is not empty"),
-        (lambda: WordPieceTokenizer.train("a text", 100), "texts='a text'; a list of texts"),
-        (lambda: WordPieceTokenizer.train(None, 100), "texts=None; a list of texts"),
-        (lambda: WordPieceTokenizer.train(["a", b"b"], 100), r"texts\[1\]=b'b'; a str"),
-        (lambda: WordPieceTokenizer.train(["a"], 1e4), "vocab_size=10000.0; a whole number"),
-        (
-            lambda: WordPieceTokenizer.train(["a"], 99, min_frequency=-1),
-            "min_frequency=-1; a whole",
-        ),
-        (
-            lambda: WordPieceTokenizer.train(["a"], 99, limit_alphabet=-1),
-            "limit_alphabet=-1; a whole",
-        ),
-        (lambda: WordPieceTokenizer.train(["a"], 99, lowercase=None), "lowercase=None; True or"),
-        (lambda: match_longest(None, TINY), "word=None; a str"),
-    ],
-)
-def test_what_is_no_vocabulary_text_or_id_is_refused(call, message):
-    with pytest.raises(ValueError, match=message):
-        call()
 
 
 def test_longest_piece_wins_and_one_unknown_part_spoils_the_word():
@@ -321,32 +237,30 @@ def test_training_follows_the_example_worked_by_hand():
 
 def test_min_frequency_and_vocab_size_each_end_training():
     size = len(SPECIAL_TOKENS) + 11  # the special tokens and the alphabet
-    assert list(WordPieceTokenizer.train(TEN_WORDS, 100, min_frequency=5).vocab)[size:] == [
-        "##ne",
-        "##one",
-    ]
-    assert list(WordPieceTokenizer.train(TEN_WORDS, 100, min_frequency=1).vocab)[size:][-2:] == [
-        "bone",
-        "lone",
-    ]
-    assert list(WordPieceTokenizer.train(TEN_WORDS, size + 1).vocab)[size:] == ["##ne"]
-    assert len(WordPieceTokenizer.train(TEN_WORDS, size)) == size
+
+    def merges(vocab_size, **options):
+        return list(WordPieceTokenizer.train(TEN_WORDS, vocab_size, **options).vocab)[size:]
+
+    assert merges(100, min_frequency=5) == ["##ne", "##one"]
+    assert merges(100, min_frequency=1)[-2:] == ["bone", "lone"]
+    assert merges(size + 1) == ["##ne"] and merges(size) == []
     with pytest.raises(ValueError, match=f"vocab_size={size - 1};.* make {size}"):
-        WordPieceTokenizer.train(TEN_WORDS, size - 1)
+        merges(size - 1)
 
 
 def test_limit_alphabet_keeps_the_commonest_characters():
-    tokenizer = WordPieceTokenizer.train(
-        ["ccc xxx cx ca az"], 100, limit_alphabet=2, min_frequency=99
-    )
+    texts = ["ccc xxx cx ca az"]
+    tokenizer = WordPieceTokenizer.train(texts, 100, limit_alphabet=2, min_frequency=99)
     assert list(tokenizer.vocab) == [*SPECIAL_TOKENS, "c", "x", "##c", "##x"]
     assert tokenizer.tokenize("cx ca") == ["c", "##x", "[UNK]"]
+    with pytest.raises(ValueError, match="limit_alphabet=-1; a whole number"):
+        WordPieceTokenizer.train(texts, 100, limit_alphabet=-1)
 
 
-@pytest.mark.parametrize("empty", [[], [""], [" \n", "\x00"]])
-def test_training_refuses_texts_without_words(empty):
-    with pytest.raises(ValueError, match="no word"):
-        WordPieceTokenizer.train(empty, 100)
+@pytest.mark.parametrize("texts, told", [([" \n", "\x00"], "no word"), ("one text", "a list of")])
+def test_training_refuses_texts_without_words_and_one_text(texts, told):
+    with pytest.raises(ValueError, match=told):
+        WordPieceTokenizer.train(texts, 100)
 
 
 def test_training_ignores_the_order_of_the_texts_and_reads_any_iterable():
@@ -364,17 +278,13 @@ def test_training_lowercases_only_when_told():
     assert {"Ü", "ü"} <= set(cased.vocab) and not cased.lowercase
 
 
-def reference_training(texts, vocab_size, *, lowercase=True, **options):
+def reference_training(texts, vocab_size, *, lowercase=True, limit_alphabet=1000):
     tokenizer = Tokenizer(WordPiece(unk_token="[UNK]"))
-    tokenizer.normalizer, tokenizer.pre_tokenizer = (
-        BertNormalizer(lowercase=lowercase),
-        BertPreTokenizer(),
-    )
-    options = dict(min_frequency=2, limit_alphabet=1000, show_progress=False) | options
-    trainer = WordPieceTrainer(
-        vocab_size=vocab_size, special_tokens=list(SPECIAL_TOKENS), **options
-    )
-    tokenizer.train_from_iterator(texts, trainer)
+    tokenizer.normalizer = BertNormalizer(lowercase=lowercase)
+    tokenizer.pre_tokenizer = BertPreTokenizer()
+    options = {"min_frequency": 2, "limit_alphabet": limit_alphabet, "show_progress": False}
+    options |= {"vocab_size": vocab_size, "special_tokens": list(SPECIAL_TOKENS)}
+    tokenizer.train_from_iterator(texts, WordPieceTrainer(**options))
     vocab = tokenizer.get_vocab()
     return sorted(vocab, key=vocab.get)
 
@@ -407,7 +317,7 @@ def assert_same_training(texts, vocab_size, *, merges, **options):
     assert all(len(token.removeprefix(PREFIX)) > 1 for token in ours[-merges:])
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", range(4))
 def test_training_equals_the_reference_while_every_maximum_is_unique(ends_at_a_tie, seed):
     """Short words of few letters, each many times: their pairs have large, different counts."""
     rng = random.Random(seed)
@@ -430,36 +340,18 @@ def test_training_equals_the_reference_on_natural_words_up_to_the_first_tie(
 
 def test_training_equals_the_reference_with_a_limited_alphabet(ends_at_a_tie):
     """x is left out; what follows it in a word is still no beginning of a word."""
-    texts = [
-        "ab " * 900,
-        "bc " * 410,
-        "cb " * 390,
-        "xbc " * 203,
-        "ca " * 150,
-        "axc " * 101,
-        "x " * 5,
-    ]
+    counts = {"ab": 900, "bc": 410, "cb": 390, "xbc": 203, "ca": 150, "axc": 101, "x": 5}
+    texts = [f"{word} " * count for word, count in counts.items()]
     assert_same_training(texts, 100, merges=5, limit_alphabet=3)
 
 
 @pytest.mark.slow
 def test_training_8192_tokens_on_5_megabytes_takes_less_than_a_minute():
-    texts = [
-        text
-        for name in ("docs", "reviews")
-        for split in SPLITS
-        for text in load_corpus(name, split)
-    ]
-    assert sum(map(len, texts)) > 4_000_000
-    texts = list(
-        itertools.islice(
-            itertools.cycle(texts), int(len(texts) * 5_000_000 / sum(map(len, texts))) + 1
-        )
-    )
-    start = time.perf_counter()
-    tokenizer = WordPieceTokenizer.train(texts, 8192)
-    assert len(tokenizer) == 8192
-    assert time.perf_counter() - start < 60
+    texts = load_corpus("docs")
+    texts *= 5_000_000 // sum(map(len, texts)) + 1
+    start = time.process_time()
+    assert len(WordPieceTokenizer.train(texts, 8192)) == 8192
+    assert time.process_time() - start < 60
 
 
 # ------------------------------------------------------------------------------------ files
@@ -478,92 +370,51 @@ def test_a_saved_vocabulary_comes_back_whole(tmp_path, trained, lowercase):
 
 
 def test_tokens_that_are_line_separators_elsewhere_survive_a_file(tmp_path):
-    vocab = vocabulary(
-        *SPECIAL_TOKENS,
-        "\u2028",
-        "##\u2028",
-        "\x85",
-        "a\u2029b",
-        "\x0b",
-        "\x1c",
-        "\ufffd",
-        "##\xa0",
-    )
+    odd = ["\u2028", "##\u2028", "\x85", "a\u2029b", "\x0b", "\x1c", "\ufffd", "##\xa0"]
+    vocab = vocabulary(*SPECIAL_TOKENS, *odd)
     WordPieceTokenizer(vocab).save(tmp_path)
     assert WordPieceTokenizer.from_vocab(tmp_path).vocab == vocab
 
 
 @pytest.mark.parametrize("start, end", [("", "\r\n"), ("\ufeff", "\n"), ("\ufeff", "\r\n")])
-def test_a_vocabulary_saved_on_windows_is_read_the_same(tmp_path, start, end):
-    path = tmp_path / "vocab.txt"
-    path.write_text(start + "".join(token + end for token in TINY), encoding="utf-8", newline="")
-    assert WordPieceTokenizer.from_vocab(path).vocab == TINY
+@pytest.mark.parametrize("last", [True, False], ids=["a newline at its end", "none"])
+def test_a_vocabulary_saved_on_windows_is_read_the_same(tmp_path, start, end, last):
+    text = start + end.join(TINY) + end * last
+    (tmp_path / "vocab.txt").write_text(text, encoding="utf-8", newline="")
+    assert WordPieceTokenizer.from_vocab(tmp_path).vocab == TINY
 
 
-def test_a_vocabulary_needs_no_newline_at_its_end(tmp_path):
-    path = tmp_path / "vocab.txt"
-    path.write_text("\n".join(TINY), encoding="utf-8")
-    assert WordPieceTokenizer.from_vocab(path).vocab == TINY
-
-
-def test_a_token_on_two_lines_is_refused_with_both_lines(tmp_path):
-    path = tmp_path / "vocab.txt"
-    path.write_text("\n".join([*SPECIAL_TOKENS, "a", "b", "a"]), encoding="utf-8")
-    with pytest.raises(ValueError, match=r"'a' on lines \[6, 8\]"):
-        WordPieceTokenizer.from_vocab(path)
-
-
-def test_missing_special_tokens_are_named(tmp_path):
-    path = tmp_path / "vocab.txt"
-    for text, named in [
-        ("[PAD]\n[UNK]\n[CLS]\na\n", r"\[SEP\], \[MASK\]"),
-        ("", r"\[PAD\], \[UNK\]"),
-    ]:
-        path.write_text(text, encoding="utf-8")
-        with pytest.raises(ValueError, match=f"lacks {named}"):
-            WordPieceTokenizer.from_vocab(path)
+@pytest.mark.parametrize(
+    "lines, told",
+    [
+        ([*SPECIAL_TOKENS, "a", "b", "a"], "vocab.txt holds the token 'a' 2 times"),
+        (["[PAD]", "[UNK]", "[CLS]", "a"], r"lacks \[SEP\], \[MASK\]"),
+        ([""], r"lacks \[PAD\], \[UNK\]"),
+    ],
+)
+def test_files_that_are_no_vocabulary_are_refused(tmp_path, lines, told):
+    (tmp_path / "vocab.txt").write_text("\n".join(lines), encoding="utf-8")
+    with pytest.raises(ValueError, match=told):
+        WordPieceTokenizer.from_vocab(tmp_path)
 
 
 def test_a_vocabulary_that_a_file_cannot_hold_is_refused(tmp_path):
     with pytest.raises(ValueError, match="share an id"):
         WordPieceTokenizer(TINY | {"extra": 0})
-    with pytest.raises(ValueError, match="gaps"):
-        WordPieceTokenizer(TINY | {"extra": 99}).save(tmp_path)
-    for token in ("\n", "a\r"):
-        with pytest.raises(ValueError, match="holds a line end"):
-            WordPieceTokenizer(TINY | {token: len(TINY)}).save(tmp_path)
+    for extra, told in [({"b": 99}, "gaps"), ({"\n": 10}, "line end"), ({"a\r": 10}, "line end")]:
+        with pytest.raises(ValueError, match=told):
+            WordPieceTokenizer(TINY | extra).save(tmp_path)
+    with pytest.raises(ValueError, match="path=''; a name that is not empty"):
+        WordPieceTokenizer(TINY).save("")
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("existing", [True, False])
-@pytest.mark.parametrize("failure", ["a token that cannot be written", "the move"])
-def test_a_save_that_fails_leaves_the_old_file_and_nothing_else(
-    tmp_path, monkeypatch, existing, failure
-):
-    path = tmp_path / "vocab.txt"
-    if existing:
-        WordPieceTokenizer(TINY).save(path)
-    vocab = dict(MARKS)
-    if failure == "the move":
-
-        def broken(*_):
-            raise OSError("disk full")
-
-        monkeypatch.setattr(os, "replace", broken)
-    else:
-        vocab["\ud800"] = len(vocab)
-    with pytest.raises((OSError, ValueError)):
-        WordPieceTokenizer(vocab).save(path)
-    assert [file.name for file in tmp_path.iterdir()] == (["vocab.txt"] if existing else [])
-    if existing:
-        assert WordPieceTokenizer.from_vocab(path).vocab == TINY
-
-
-@pytest.mark.skipif(os.name == "nt", reason="POSIX permissions")
-def test_a_saved_vocabulary_has_the_permissions_of_any_new_file(tmp_path):
-    (tmp_path / "plain.txt").write_text("")
+def test_a_save_that_fails_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch):
     WordPieceTokenizer(TINY).save(tmp_path)
-    assert (tmp_path / "vocab.txt").stat().st_mode == (tmp_path / "plain.txt").stat().st_mode
+    with pytest.raises(ValueError):  # a surrogate cannot be written
+        WordPieceTokenizer(MARKS | {"\ud800": len(MARKS)}).save(tmp_path)
+    assert [file.name for file in tmp_path.iterdir()] == ["vocab.txt"]
+    assert WordPieceTokenizer.from_vocab(tmp_path).vocab == TINY
 
 
 def test_copies_and_pickles_work_like_the_original():

@@ -1,128 +1,76 @@
 """English prose from the docstrings on the learner's disk: the "docs" corpus of `load_corpus`.
 
-The packages that the course installs anyway hold four megabytes of it, so no network is needed.
+Packages that the course installs anyway hold two megabytes of it, so no network is needed.
 Nothing is imported and nothing runs: files are parsed, and whole sentences are kept, each once.
 """
 
 import ast
-import gc
+import contextlib
 import hashlib
 import importlib.metadata
 import importlib.util
 import json
 import os
 import re
-import sys
-import sysconfig
-import tempfile
 import warnings
 from pathlib import Path
 
 from tqdm.auto import tqdm
 
-from mlm_lib.checks import string
 from mlm_lib.engine.files import write
 
-# All of these come with the course.
+# All come with the course, in the versions of `constraints.txt`, and `course-bert` has read them.
 DOCS_PACKAGES = (
-    "torch", "numpy", "matplotlib", "transformers", "pandas", "sympy", "networkx", "datasets",
-    "huggingface_hub", "accelerate", "IPython", "fsspec", "PIL", "fontTools", "jinja2", "tornado",
+    "torch", "numpy", "matplotlib", "transformers", "datasets", "huggingface_hub", "accelerate",
 )  # fmt: skip
 # Tests say little in prose; vendored copies, and transformers' models, say one thing many times.
-_SKIPPED = {
-    "test", "tests", "testing", "_vendor", "models", "idlelib", "lib2to3", "turtledemo",
-    "site-packages",
-}  # fmt: skip
+# numpy brings distutils to some versions of Python only.
+_SKIPPED = {"test", "tests", "testing", "_vendor", "models", "distutils"}
+_RULES = 2  # one more whenever this file keeps other sentences: what is cached is read anew
 
 
-def load_docs():
-    """One text for each docstring that holds prose, in the order of the files.
+def load_docs(packages=DOCS_PACKAGES):
+    """One text for each docstring of some packages that holds prose, in the order of the files.
 
-    The first call takes half a minute. Its result is kept in the folder that `MLM_CACHE` names, or
-    in the user's cache, until Python, a package or the code of this file changes.
+    The first call takes some seconds. Its result is kept in the folder that `MLM_CACHE` names, or
+    in ~/.cache, for these versions of the packages.
     """
-    specs = {name: importlib.util.find_spec(name) for name in DOCS_PACKAGES}
-    specs = {name: spec for name, spec in specs.items() if spec is not None}
-    cache = _cache_folder() / f"docs-{_key(specs)}.json"
+    versions = [f"{name} {importlib.metadata.version(name)}" for name in packages]
+    key = hashlib.blake2b("\n".join(versions).encode(), digest_size=8).hexdigest()
+    cache = _cache_folder() / f"docs-{_RULES}-{key}.json"
     try:
         return json.loads(cache.read_text("utf-8"))
     except (OSError, ValueError):  # not there, or damaged: a list that was cut does not parse
-        pass
-    roots = [Path(sysconfig.get_paths()["stdlib"])]
-    for spec in specs.values():
-        roots += map(Path, spec.submodule_search_locations or ())
-    texts = _read(roots)
-    try:
+        texts = _read(packages)
+    with contextlib.suppress(OSError):  # where nothing can be kept, they are read each time
         write(cache, json.dumps(texts, indent=0))
-    except OSError as error:  # the texts are here all the same
-        warnings.warn(
-            f"the docs corpus could not be kept for the next time ({error}); "
-            "MLM_CACHE names another folder"
-        )
     return texts
 
 
-# ------------------------------------------------------------------------------------ cache
-
-
-def _key(packages):
-    """A name for everything that the result depends on."""
-    owners = importlib.metadata.packages_distributions()
-    versions = [
-        f"{name} {importlib.metadata.version(owners.get(name, [name])[0])}" for name in packages
-    ]
-    code = _code(Path(__file__).read_text("utf-8"))
-    key = "\n".join([sys.version, code, *versions])
-    return hashlib.blake2b(key.encode(), digest_size=8).hexdigest()
-
-
-def _code(source):
-    """What a program does, apart from how it is written: no comments, no docstrings, no layout.
-
-    >>> _code("x = (1)  # one") == _code("x = 1")
-    True
-    """
-    tree = ast.parse(source)
-    for node in ast.walk(tree):
-        if isinstance(node, (ast.Module, ast.FunctionDef)) and ast.get_docstring(node):
-            node.body = node.body[1:]
-    return ast.dump(tree)
-
-
 def _cache_folder():
-    if "MLM_CACHE" in os.environ:
-        return Path(os.environ["MLM_CACHE"])
-    home = os.environ.get("LOCALAPPDATA" if os.name == "nt" else "XDG_CACHE_HOME")
-    try:
-        return (Path(home) if home else Path.home() / ".cache") / "mlm-course"
-    except RuntimeError:  # a user without a home, as in some containers
-        return Path(tempfile.gettempdir()) / "mlm-course"
+    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return Path(os.environ.get("MLM_CACHE") or Path(home) / "mlm-course")
 
 
 # ------------------------------------------------------------------------------------ docstrings
 
 
-def _read(roots):
-    """The prose of each docstring below some folders. A sentence counts where it first occurs."""
+def _read(packages):
+    """The prose of each docstring of some packages. A sentence counts where it first occurs."""
     files = []
-    for root in roots:
-        found = sorted(root.rglob("*.py"))
-        files += [file for file in found if not _SKIPPED & set(file.relative_to(root).parts)]
+    for name in packages:
+        for root in map(Path, importlib.util.find_spec(name).submodule_search_locations):
+            found = sorted(root.rglob("*.py"), key=Path.as_posix)  # alike on each system
+            files += [file for file in found if not _SKIPPED & set(file.relative_to(root).parts)]
     seen, texts = set(), []
-    collecting = gc.isenabled()
-    gc.disable()  # a syntax tree frees itself; searching each for cycles takes most of the time
-    try:
-        for file in tqdm(files, desc="reading docstrings", unit="file"):
-            for docstring in _docstrings(file):
-                # A dictionary keeps the order, and once what a docstring says twice.
-                sentences = prose_sentences(docstring)
-                fresh = dict.fromkeys(line for line in sentences if line not in seen)
-                seen.update(fresh)
-                if fresh:
-                    texts.append(" ".join(fresh))
-    finally:
-        if collecting:
-            gc.enable()
+    for file in tqdm(files, desc="reading docstrings", unit="file"):
+        for docstring in _docstrings(file):
+            # A dictionary keeps the order, and once what a docstring says twice.
+            sentences = prose_sentences(docstring)
+            fresh = dict.fromkeys(line for line in sentences if line not in seen)
+            seen.update(fresh)
+            if fresh:
+                texts.append(" ".join(fresh))
     return texts
 
 
@@ -148,7 +96,7 @@ def _docstrings(path):
 # :class:`~torch.Tensor` and :func:`list <builtins.list>` -> torch.Tensor and list
 _ROLE = re.compile(r":[\w:+-]+:`~?([^`<]*?)(?:\s*<[^`]*>)?`")
 # [a page](https://a.b) and `a page <https://a.b>`_ -> a page
-_LINK = re.compile(r"\[([^\]]+)\]\([^)]*\)|`([^`<]+?)\s*<[^`]*>`_+")
+_LINK = re.compile(r"\[([^\[\]]+)\]\([^)]*\)|`([^`<]+?)\s*<[^`]*>`_+")
 _MARKS = re.compile(r"`+|\*\*|(?<!\w)[*_](?=\w)|(?<=\w)\*(?!\w)")
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z])")
 _ABBREVIATED = re.compile(r"(?:\b(?:e\.g|i\.e|etc|cf|vs|al|Fig|Eq|No|Dr|Mr|St)\.|\b[A-Z]\.)$")
@@ -163,7 +111,7 @@ def prose_sentences(docstring):
     ['Adds x, e.g. a tensor, to a list.']
     """
     sentences = []
-    for paragraph in re.split(r"\n\s*\n", string("docstring", docstring)):
+    for paragraph in re.split(r"\n\s*\n", docstring):
         lines = paragraph.split("\n")
         # 1. Prose is flush: an indent that changes is code or a field, a mark in front an item.
         indents = {len(line) - len(line.lstrip()) for line in lines}
@@ -179,14 +127,14 @@ def prose_sentences(docstring):
 
 def _sentences(text):
     """Split after a full stop before a capital, unless the stop belongs to an abbreviation."""
-    held = ""
+    held = []
     for part in _SENTENCE_END.split(text):
-        held = f"{held} {part}" if held else part
-        if not _ABBREVIATED.search(held):
-            yield held
-            held = ""
-    if re.search(r"\b(?:etc|al|[A-Z])\.$", held):  # these may end a paragraph; "i.e." cannot
-        yield held
+        held.append(part)
+        if not _ABBREVIATED.search(part):
+            yield " ".join(held)
+            held = []
+    if held and re.search(r"\b(?:etc|al|[A-Z])\.$", part):  # may end a paragraph; "i.e." cannot
+        yield " ".join(held)
 
 
 def _is_prose(sentence):

@@ -4,12 +4,13 @@ import csv
 import json
 import os
 import re
-from itertools import groupby, islice
+from itertools import groupby
 from pathlib import Path
 
 from mlm_lib.checks import path_name, shown
 
-SUFFIXES = (".txt", ".csv", ".jsonl")
+_SUFFIXES = (".txt", ".csv", ".jsonl")
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def iter_texts(source):
@@ -20,145 +21,104 @@ def iter_texts(source):
 
     Returns:
         A generator of non-empty strings, in the order of the files' names and of the texts in them.
-        What is wrong inside a file is raised when the texts before it have been given.
 
     Raises:
         FileNotFoundError: no file at that path.
-        ValueError: an empty file, a missing column, a file that is not CSV or JSON lines.
-        UnicodeDecodeError: not UTF-8; the message names the file and the byte offset.
+        ValueError: no text, no UTF-8, a missing column, or a line that is no CSV or no JSON. It
+            names the file and the line, after the texts before it were given.
     """
-    path, column = path_and_column(path_name("source", source))
-    files = _files(path)
+    name, column = path_name("source", source), "text"
+    stem, _, last = name.rpartition(":")
+    if Path(stem).suffix.lower() in (".csv", ".jsonl") and not os.path.exists(name):
+        name, column = stem, last
+    files = _files(Path(name))
     return (text for file in files for text in _texts(file, column))
-
-
-def path_and_column(source):
-    """`films.csv:body` is the column body of films.csv, unless a file has that very name."""
-    stem, colon, column = source.rpartition(":")
-    if colon and Path(stem).suffix.lower() in (".csv", ".jsonl") and not os.path.exists(source):
-        return Path(stem), column
-    return Path(source), "text"
 
 
 def _files(path):
     """The path itself, or the files of a folder that hold texts."""
     if not os.path.exists(path):
-        raise FileNotFoundError(f"there is no file {path}")
-    if path.is_file():
-        return [path]
-    if not path.is_dir():  # a pipe gives its texts once, and opening one may wait for ever
-        raise ValueError(f"{path} is a pipe or a device; save its texts to a file, and name that")
-    files = []
-    for file in sorted(path.rglob("*")):
-        # Nothing hidden: .ipynb_checkpoints, for one, holds copies.
-        hidden = any(part.startswith(".") for part in file.relative_to(path).parts)
-        if file.suffix.lower() in SUFFIXES and file.is_file() and not hidden:
-            files.append(file)
+        raise FileNotFoundError(
+            f"unknown corpus: there is no file {shown(str(path))}; known by name are 'grammar', "
+            "'reviews', 'docs' and 'hub:NAME[:CONFIG][:COLUMN]'"
+        )
+    files = [path]
+    if path.is_dir():  # nothing hidden: .ipynb_checkpoints, for one, holds copies
+        files = sorted(path.rglob("*"))
+        files = [file for file in files if "/." not in f"/{file.relative_to(path).as_posix()}"]
+    # No pipe or device: it gives its texts once, and to open one may be to wait for ever.
+    files = [file for file in files if file.suffix.lower() in _SUFFIXES and file.is_file()]
     if not files:
-        raise ValueError(f"the folder {path} holds no {', '.join(SUFFIXES)} file")
+        raise ValueError(f"{path} is no {', '.join(_SUFFIXES)} file, nor a folder that holds one")
     return files
 
 
 def _texts(path, column):
     """The texts of one file, without the blank ones."""
-    suffix = path.suffix.lower()
-    if suffix not in SUFFIXES:
-        raise ValueError(f"{path} ends in {suffix!r}; load_corpus reads {', '.join(SUFFIXES)}")
-    if not any(map(_has_text, _lines(path))):
-        raise ValueError(f"{path} is empty")
-    if suffix == ".txt":
-        texts = _paragraphs(path)
-    else:
-        rows = _csv_rows(path, column) if suffix == ".csv" else _json_rows(path)
-        texts = (_cell(row, column, path, line) for line, row in rows)
-    usable = False
-    for text in filter(_has_text, texts):
-        usable = True
-        yield text
-    if not usable:
-        raise ValueError(f"{path} holds no usable text: every entry is blank")
+    read = {".txt": _paragraphs, ".csv": _csv_cells, ".jsonl": _json_cells}[path.suffix.lower()]
+    empty = True
+    for text in read(path, column):
+        if text.strip():
+            empty = False
+            yield text
+    if empty:
+        raise ValueError(f"{path} holds no text")
+
+
+def _lines(path):
+    r"""The lines of a UTF-8 file, with a `\n` for each `\r\n` and `\r`; U+2028 ends no line."""
+    with open(path, encoding="utf-8-sig", errors="surrogateescape") as file:
+        for number, line in enumerate(file, 1):
+            if _SURROGATE.search(line):  # what a byte becomes that is not UTF-8
+                raise ValueError(f"{path}, line {number}: not UTF-8; save the file as UTF-8")
+            yield line
+
+
+def _paragraphs(path, column):
+    """The paragraphs of a text file, each in one line; the lines if it is all one paragraph."""
+    count = sum(filled for filled, _ in groupby(_lines(path), key=_has_text))
+    for filled, lines in groupby(_lines(path), key=_has_text):
+        if filled:
+            blocks = lines if count == 1 else ["".join(lines)]
+            yield from (" ".join(block.split()) for block in blocks)
 
 
 def _has_text(line):
     return bool(line.strip())
 
 
-def _lines(path):
-    r"""The lines of a UTF-8 file, with a `\n` for each `\r\n` and `\r`; U+2028 ends no line."""
-    with open(path, encoding="utf-8") as file:
-        try:
-            for number, line in enumerate(file):
-                yield line if number else line.removeprefix("\ufeff")
-        except UnicodeDecodeError as error:
-            # The decoder saw a piece of the file, at whose end the buffer now stands.
-            start = file.buffer.tell() - len(error.object) + error.start
-            bad = error.object[error.start : error.end]
-            reason = f"{error.reason}, at byte offset {start} of {path}; save the file as UTF-8"
-            raise UnicodeDecodeError("utf-8", bad, start, start + len(bad), reason) from None
-
-
-def _paragraphs(path):
-    """The paragraphs of a text file, each in one line; the lines if it is all one paragraph."""
-    starts = (None for filled, _ in groupby(_lines(path), key=_has_text) if filled)
-    if len(list(islice(starts, 2))) < 2:
-        blocks = _lines(path)
-    else:
-        groups = groupby(_lines(path), key=_has_text)
-        blocks = ("".join(lines) for filled, lines in groups if filled)
-    return (" ".join(block.split()) for block in blocks)
-
-
-def _csv_rows(path, column):
-    """(line, row) for each row of a table, the row as a dictionary."""
-    longest = min(path.stat().st_size, 2**31 - 1)  # a text may be as long as its file
-    csv.field_size_limit(max(csv.field_size_limit(), longest))
+def _csv_cells(path, column):
+    csv.field_size_limit(2**31 - 1)  # a text may be long
     reader = csv.DictReader(_lines(path), strict=True)  # or an open quote swallows the rest
     try:
-        columns = list(reader.fieldnames or ())
-        if column not in columns:
-            raise ValueError(_no_column(path, column, columns))
-        if columns.count(column) > 1:
+        if (reader.fieldnames or []).count(column) > 1:
             raise ValueError(f"{path} has several columns {column!r}; rename those not meant")
         for row in reader:
-            if None in row:
-                raise ValueError(
-                    f"{path}, line {reader.line_num}: more cells than columns; "
-                    "put quotes round a comma"
-                )
-            yield reader.line_num, row
+            yield _cell(row, column, path, reader.line_num)
     except csv.Error as error:
         raise ValueError(f"{path}, after line {reader.line_num}: not CSV ({error})") from None
 
 
-def _json_rows(path):
-    """(line, row) for each line that is not blank, the row as a dictionary."""
+def _json_cells(path, column):
     for number, line in enumerate(_lines(path), 1):
-        if not _has_text(line):
-            continue
-        try:
-            row = json.loads(line.removesuffix("\n"))
-        except (ValueError, RecursionError) as error:  # RecursionError: brackets nested too deep
-            raise ValueError(f"{path}, line {number}: not JSON ({error})") from None
-        if not isinstance(row, dict):
-            raise ValueError(
-                f"{path}, line {number}: a JSON object is needed, not {type(row).__name__}"
-            )
-        yield number, row
+        if _has_text(line):
+            try:
+                row = json.loads(line)
+            except ValueError as error:
+                raise ValueError(f"{path}, line {number}: not JSON ({error})") from None
+            yield _cell(row, column, path, number)
 
 
 def _cell(row, column, path, line):
-    """The text of a row. JSON can spell half a character, which no tokenizer takes."""
-    if column not in row:
-        raise ValueError(f"line {line}: {_no_column(path, column, row)}")
-    text = row[column]
-    if not isinstance(text, str) or re.search("[\ud800-\udfff]", text):
+    """The text in a row's column."""
+    if not isinstance(row, dict) or column not in row:
+        have = shown(list(row) if isinstance(row, dict) else row)
         raise ValueError(
-            f"{path}, line {line}: column {column!r} holds {shown(text)}, which is not text"
+            f"{path}, line {line}: no column {column!r} in {have}; "
+            f"name yours after a colon: '{path}:COLUMN'"
         )
-    return text
-
-
-def _no_column(path, column, columns):
-    have = ", ".join(map(repr, columns)) or "none"
-    named = f"Name yours after a colon: '{path}:COLUMN'"
-    return f"{path} has no column {column!r}; it has {have}. {named}"
+    if None in row:  # where the reader puts what has no column
+        raise ValueError(f"{path}, line {line}: more cells than columns; quote what holds a comma")
+    if not isinstance(row[column], str) or _SURROGATE.search(row[column]):  # half a character
+        raise ValueError(f"{path}, line {line}: {column!r} is {shown(row[column])}, and no text")
+    return row[column]
