@@ -57,14 +57,18 @@ PARTNERS = {  # parts of the names of weights; applied from top to bottom
         "mlp.Wi": "expand", "mlp.Wo": "contract",
     },
 }  # fmt: skip
+SAME = {  # settings of one name
+    "vocab_size": "vocab_size", "hidden_size": "hidden_size", "pad_token_id": "pad_token_id",
+    "intermediate_size": "intermediate_size", "initializer_range": "initializer_range",
+}  # fmt: skip
 SETTINGS = {
-    "bert": {
+    "bert": SAME | {
         "num_hidden_layers": "num_layers", "num_attention_heads": "num_heads",
         "max_position_embeddings": "max_length", "type_vocab_size": "type_vocab_size",
         "hidden_dropout_prob": "dropout", "attention_probs_dropout_prob": "attention_dropout",
         "hidden_act": "activation", "layer_norm_eps": "layer_norm_eps",
     },
-    "modernbert": {
+    "modernbert": SAME | {
         "num_hidden_layers": "num_layers", "num_attention_heads": "num_heads",
         "max_position_embeddings": "max_length", "local_attention": "window",
         "embedding_dropout": "embedding_dropout", "attention_dropout": "attention_dropout",
@@ -72,18 +76,21 @@ SETTINGS = {
         "initializer_cutoff_factor": "initializer_cutoff",
     },
 }  # fmt: skip
-for names in SETTINGS.values():
-    for name in "vocab_size hidden_size intermediate_size pad_token_id initializer_range".split():
-        names[name] = name
 ACTIVATIONS = {"gelu_pytorch_tanh": "gelu_tanh", "gelu_new": "gelu_tanh", "swish": "silu"}
 GLOBAL, LOCAL = "full_attention", "sliding_attention"  # what layers of a ModernBERT do
 EVERY = "global_attn_every_n_layers"  # from before there were layer_types
-TELLING = (  # what ours cannot say in another way than this
-    "is_decoder", "position_embedding_type", "rope_parameters", "layer_types", "hidden_activation",
-    "classifier_activation",
+TELLING = (  # in which a model of theirs may differ from any of ours
+    "is_decoder", "add_cross_attention", "position_embedding_type", "rope_parameters",
+    "layer_types", "hidden_activation", "classifier_activation",
 )  # fmt: skip
 # A tokenizer knows these as well; the defaults are those of ModernBERT's own, which others lack.
 TOKENS = ("bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id")
+# All that is read of a file besides; other settings could ask for any amount of work, or for code.
+READ = (
+    *TELLING, *TOKENS, EVERY, "tie_word_embeddings", "rope_scaling", "global_rope_theta",
+    "local_rope_theta", "attention_bias", "mlp_bias", "norm_bias", "classifier_bias",
+    "decoder_bias",
+)  # fmt: skip
 
 
 def _partners(names, kind, tied):
@@ -139,11 +146,9 @@ def _their_config(config, tied):
         settings["hidden_act"] = "gelu_pytorch_tanh" if tanh else config.activation
         settings["attention_probs_dropout_prob"] = config.attention_share
     else:
-        settings |= dict.fromkeys(TOKENS)
-        settings[EVERY], count = config.global_every, config.num_layers
-        settings["layer_types"] = [
-            LOCAL if i % config.global_every else GLOBAL for i in range(count)
-        ]
+        every = settings[EVERY] = config.global_every
+        kinds = [LOCAL if i % every else GLOBAL for i in range(config.num_layers)]
+        settings |= {"layer_types": kinds, **dict.fromkeys(TOKENS)}
         settings["rope_parameters"] = {
             GLOBAL: {"rope_type": "default", "rope_theta": config.global_theta},
             LOCAL: {"rope_type": "default", "rope_theta": config.local_theta},
@@ -197,7 +202,7 @@ def to_hf(model):
         raise ValueError(
             "transformers has classes for a BertEncoder or a ModernEncoder with a MaskedLMHead of "
             "its own vocabulary, activation, layer_norm_eps, biases and embeddings, and nothing "
-            f"else; keep this model's state_dict with torch.save instead: {model}"
+            "else; keep this model's state_dict with torch.save instead"
         )
     with torch.random.fork_rng(devices=[]):  # draws nothing that others would have drawn
         theirs = AutoModelForMaskedLM.from_config(_their_config(encoder.config, tied))
@@ -216,7 +221,8 @@ def _empty(config, tied):
         if not tied:
             head = model.head
             model.head = MaskedLMHead(
-                *(config.hidden_size, config.vocab_size),
+                config.hidden_size,
+                config.vocab_size,
                 activation=head.activation,
                 layer_norm_eps=head.norm.eps,
                 bias=head.dense.bias is not None,
@@ -343,9 +349,9 @@ def _read_model(folder):
         kind = settings.pop("model_type", "bert")
     if kind not in PARTNERS:
         raise ValueError(f"{folder} holds a {kind!r} model; only a {' or a '.join(PARTNERS)} fits")
-    # No list of millions is made of what a file says; and a masked model has no classes.
+    settings = {name: settings[name] for name in (*SETTINGS[kind], *READ) if name in settings}
+    # Before a list of so many is made.
     whole_number("num_hidden_layers", settings.get("num_hidden_layers", 1), most=MOST_LAYERS)
-    settings.pop("num_labels", None)
     for file in _weight_files(sorted(os.listdir(folder))):
         _refuse_integers(folder / file)
     bar = logging.is_progress_bar_enabled()
@@ -425,9 +431,10 @@ def _doubts(tokenizer, config):
         ValueError: special tokens that the vocabulary lacks, and a `pad_token_id` of another token.
     """
     doubts = []
-    # Where a vocabulary is a list of lines, all should be among them; ModernBERT's are kept apart.
-    special = zip(tokenizer.all_special_tokens, tokenizer.all_special_ids)
-    apart = [token for token, at in special if at >= tokenizer.vocab_size]
+    # Where a vocabulary is a list of lines, all should be among them; ModernBERT's stand apart.
+    kinds = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
+    special = {getattr(tokenizer, kind): getattr(tokenizer, f"{kind}_id") for kind in kinds}
+    apart = [token for token, at in special.items() if token and at >= tokenizer.vocab_size]
     added = apart if config.model_type == "bert" else []
     pad, said = tokenizer.pad_token_id, config.pad_token_id
     if None not in (pad, said) and pad != said:
