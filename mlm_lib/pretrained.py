@@ -1,64 +1,159 @@
 """Checkpoints in and out: transformers' models both ways, folders and the hub. Built in lesson 07.
 
-Every weight is mapped by name and its shape is checked. What is written opens in transformers.
+transformers reads and writes the files. A table of partners says which of its names means which of
+ours, and `load_state_dict` sees to it that each name finds its partner, of its shape.
 """
 
+import fnmatch
+import os
 import shutil
 import warnings
-from types import ModuleType
-from typing import NamedTuple
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from pickle import UnpicklingError
 
 import torch
-import torch.nn.functional as F
+from huggingface_hub import HfApi, hf_hub_download, snapshot_download
 from transformers import (
+    AutoConfig,
+    AutoModelForMaskedLM,
     AutoTokenizer,
-    BertConfig,
-    BertForMaskedLM,
-    ModernBertConfig,
-    ModernBertForMaskedLM,
+    PreTrainedConfig,
     PreTrainedTokenizerBase,
 )
+from transformers.modeling_utils import load_state_dict
+from transformers.utils import logging
 
-import mlm_lib.bert_weights as bert_weights
-import mlm_lib.modern_weights as modern_weights
-from mlm_lib.checkpoint_files import (
-    OWN_FILES,
-    TOKENIZER_FILES,
-    find_checkpoint,
-    one_line,
-    read_settings,
-    read_weights,
-)
+from mlm_lib import DATA
 from mlm_lib.checks import path_name, refused, torch_device, whole_number
-from mlm_lib.encoder import ACTIVATIONS, MOST_LAYERS, BertEncoder, EncoderConfig
+from mlm_lib.encoder import MOST_LAYERS, BertEncoder, EncoderConfig
 from mlm_lib.engine.files import write_folder
 from mlm_lib.heads import MaskedLMHead
 from mlm_lib.masked_lm import MaskedLanguageModel
 from mlm_lib.modern import ModernConfig, ModernEncoder
-from mlm_lib.named_weights import fill, missing, not_finite, some
 from mlm_lib.wordpiece import WordPieceTokenizer
 
+# ------------------------------------------------------------------------------------ names
+#
+# All tables are by what transformers calls `model_type`, and hold their names, then ours.
 
-class Format(NamedTuple):
-    """A kind of checkpoint: transformers' classes, ours, and the room with the names."""
+PARTNERS = {  # parts of the names of weights; applied from top to bottom
+    "bert": {
+        "bert.": "embedder.", "encoder.layer.": "blocks.", "cls.predictions.": "head.",
+        "transform.": "", "word_embeddings": "word", "position_embeddings": "position",
+        "token_type_embeddings": "token_type",
+        "embeddings.LayerNorm": "embeddings.norm", "head.LayerNorm": "head.norm",
+        "attention.output.LayerNorm": "attention_norm", "output.LayerNorm": "feed_forward_norm",
+        "attention.output.dense": "attention.output",
+        "intermediate.dense": "expand", "output.dense": "contract",
+        "self.query": "query_key_value", "self.key": "query_key_value",
+        "self.value": "query_key_value",
+    },
+    "modernbert": {  # whose queries, keys and values are stacked as ours are
+        "model.": "embedder.", "layers.": "blocks.", "decoder.": "head.decoder.",
+        "tok_embeddings": "word", "final_norm": "norm",
+        "attn_norm": "attention_norm", "mlp_norm": "feed_forward_norm",
+        "attn.Wqkv": "attention.query_key_value", "attn.Wo": "attention.output",
+        "mlp.Wi": "expand", "mlp.Wo": "contract",
+    },
+}  # fmt: skip
+SAME = {  # settings of one name
+    "vocab_size": "vocab_size", "hidden_size": "hidden_size", "pad_token_id": "pad_token_id",
+    "intermediate_size": "intermediate_size", "initializer_range": "initializer_range",
+}  # fmt: skip
+SETTINGS = {
+    "bert": SAME | {
+        "num_hidden_layers": "num_layers", "num_attention_heads": "num_heads",
+        "max_position_embeddings": "max_length", "type_vocab_size": "type_vocab_size",
+        "hidden_dropout_prob": "dropout", "attention_probs_dropout_prob": "attention_dropout",
+        "hidden_act": "activation", "layer_norm_eps": "layer_norm_eps",
+    },
+    "modernbert": SAME | {
+        "num_hidden_layers": "num_layers", "num_attention_heads": "num_heads",
+        "max_position_embeddings": "max_length", "local_attention": "window",
+        "embedding_dropout": "embedding_dropout", "attention_dropout": "attention_dropout",
+        "mlp_dropout": "mlp_dropout", "norm_eps": "layer_norm_eps",
+        "initializer_cutoff_factor": "initializer_cutoff",
+    },
+}  # fmt: skip
+ACTIVATIONS = {"gelu_pytorch_tanh": "gelu_tanh", "gelu_new": "gelu_tanh", "swish": "silu"}
+GLOBAL, LOCAL = "full_attention", "sliding_attention"  # what layers of a ModernBERT do
+EVERY = "global_attn_every_n_layers"  # from before there were layer_types
+TELLING = (  # in which a model of theirs may differ from any of ours
+    "is_decoder", "add_cross_attention", "position_embedding_type", "rope_parameters",
+    "layer_types", "hidden_activation", "classifier_activation",
+)  # fmt: skip
+# A tokenizer knows these as well; the defaults are those of ModernBERT's own, which others lack.
+TOKENS = ("bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id")
+# All that is read of a file besides; other settings could ask for any amount of work, or for code.
+READ = (
+    *TELLING, *TOKENS, EVERY, "tie_word_embeddings", "rope_scaling", "global_rope_theta",
+    "local_rope_theta", "attention_bias", "mlp_bias", "norm_bias", "classifier_bias",
+    "decoder_bias",
+)  # fmt: skip
 
-    name: str
-    their_model: type
-    their_config: type
-    encoder: type
-    config: type
-    names: ModuleType
+
+def _partners(names, kind, tied):
+    """{our name: its partners among their names}; query, key and value have one in common."""
+    partners = {}
+    for name in names:
+        ours = name
+        for their_part, our_part in PARTNERS[kind].items():
+            ours = ours.replace(their_part, our_part)
+        partners.setdefault(ours, []).append(name)
+    # What they call the decoder is our projection: the word embeddings again, or its own matrix.
+    projection = "head.token_embedding.weight" if tied else "head.projection"
+    partners[projection] = partners.pop("head.decoder.weight")
+    # BERT's has its bias under two names. If they differ, the decoder's is the one that is added.
+    partners["head.bias"] = partners.pop("head.decoder.bias")
+    return partners
 
 
-FORMATS = {  # by what `config.json` calls `model_type`
-    "bert": Format("BERT", BertForMaskedLM, BertConfig, BertEncoder, EncoderConfig, bert_weights),
-    "modernbert": Format(
-        *("ModernBERT", ModernBertForMaskedLM, ModernBertConfig, ModernEncoder, ModernConfig),
-        modern_weights,
-    ),
-}
-# Padding of a vocabulary to a multiple of 8, 64 or 128 leaves at most so many rows without a token.
-SPARE_ROWS = 127
+def _our_config(theirs):
+    """Our configuration from theirs.
+
+    Raises:
+        ValueError: what ours cannot say, and would not compute.
+    """
+    kind = theirs.model_type
+    settings = {ours: getattr(theirs, name) for name, ours in SETTINGS[kind].items()}
+    if kind == "bert":
+        settings["activation"] = ACTIVATIONS.get(theirs.hidden_act, theirs.hidden_act)
+        config = EncoderConfig(**settings)
+    else:
+        settings["global_theta"] = theirs.rope_parameters[GLOBAL]["rope_theta"]
+        settings["local_theta"] = theirs.rope_parameters[LOCAL]["rope_theta"]
+        later = [i for i, does in enumerate(theirs.layer_types) if does == GLOBAL and i > 0]
+        none = max(getattr(theirs, EVERY, None) or 0, len(theirs.layer_types))
+        config = ModernConfig(**settings, global_every=later[0] if later else none)
+    plain = _their_config(config, True)
+    for name in TELLING:
+        # Positions are absolute where nothing is said of them, as in newer files.
+        said, needed = (getattr(config, name, "absolute") for config in (theirs, plain))
+        if said != needed:
+            raise ValueError(
+                f"the checkpoint's configuration has {name}={said!r}; here it must be {needed!r}"
+            )
+    return config
+
+
+def _their_config(config, tied):
+    """Their configuration from ours."""
+    kind = "bert" if isinstance(config, EncoderConfig) else "modernbert"
+    settings = {name: getattr(config, ours) for name, ours in SETTINGS[kind].items()}
+    if kind == "bert":
+        tanh = config.activation == "gelu_tanh"
+        settings["hidden_act"] = "gelu_pytorch_tanh" if tanh else config.activation
+        settings["attention_probs_dropout_prob"] = config.attention_share
+    else:
+        every = settings[EVERY] = config.global_every
+        kinds = [LOCAL if i % every else GLOBAL for i in range(config.num_layers)]
+        settings |= {"layer_types": kinds, **dict.fromkeys(TOKENS)}
+        settings["rope_parameters"] = {
+            GLOBAL: {"rope_type": "default", "rope_theta": config.global_theta},
+            LOCAL: {"rope_type": "default", "rope_theta": config.local_theta},
+        }
+    return AutoConfig.for_model(kind, **settings, tie_word_embeddings=tied)
 
 
 # ------------------------------------------------------------------------------------ both ways
@@ -70,24 +165,18 @@ def from_hf(bert_for_masked_lm):
     Dtype, device, tie and mode stay.
 
     Raises:
-        TypeError: another class.
-        ValueError: a configuration that is not a plain encoder's (a decoder, relative positions;
-            biases in a ModernBERT), or that its weights do not fit, or an activation that we do not
-            have.
+        ValueError: a configuration that is not a plain encoder's (a decoder, relative positions),
+            or an activation that we do not have.
+        RuntimeError: weights that such a model has not, as biases in a ModernBERT, by name.
     """
     theirs = bert_for_masked_lm
-    for kind in FORMATS.values():
-        if isinstance(theirs, kind.their_model):
-            break
-    else:
-        known = " or a ".join(kind.their_model.__name__ for kind in FORMATS.values())
-        raise TypeError(f"from_hf takes a {known}, not {type(theirs).__name__}")
-    weights = kind.names.canonical(theirs.state_dict())
-    config = kind.config(**kind.names.our_settings(theirs.config))
+    weights, renamed = theirs.state_dict(), {}
     tied = theirs.get_output_embeddings().weight is theirs.get_input_embeddings().weight
-    missing(kind.names, "the model", weights, config, tied)
-    model = _empty(config, tied, "meta").to_empty(device=theirs.device).to(theirs.dtype)
-    fill(kind.names, model, weights)
+    for ours, names in _partners(weights, theirs.config.model_type, tied).items():
+        renamed[ours] = torch.cat([weights[name] for name in names])
+    model = _empty(_our_config(theirs.config), tied)
+    model.to_empty(device=theirs.device).to(theirs.dtype)
+    model.load_state_dict(renamed)  # raises if a name or a shape is left over
     return model.train(theirs.training)
 
 
@@ -99,92 +188,125 @@ def to_hf(model):
     bias. What their class cannot express is not carried over: `top_k`, and dropout before the head.
 
     Raises:
-        TypeError: another class.
         ValueError: other parts than a `BertEncoder` or a `ModernEncoder` and a `MaskedLMHead` that
             belong together.
     """
-    kind = _format_of(model)
-    names, config, head = kind.names, model.embedder.config, model.head
-    weights = {}
-    for ours, theirs, _ in names.parameters(config, head.tied):
-        weights.update(zip(theirs, model.get_parameter(ours).detach().chunk(len(theirs))))
-    weights.setdefault(names.PROJECTION, weights[names.WORD])
-    weights[names.DECODER_BIAS] = weights[names.BIAS]
-    settings = names.their_settings(config) | {"tie_word_embeddings": head.tied}
+    encoder, head = model.embedder, model.head
+    fits = isinstance(encoder, (BertEncoder, ModernEncoder)) and isinstance(head, MaskedLMHead)
+    if fits:
+        tied = head.token_embedding is encoder.embeddings.word
+        alike = _empty(encoder.config, tied).head
+        # An activation's name does not tell its options.
+        fits = repr(head) == repr(alike) and head.activation is alike.activation
+    if not fits or model.contextualizer is not None:
+        raise ValueError(
+            "transformers has classes for a BertEncoder or a ModernEncoder with a MaskedLMHead of "
+            "its own vocabulary, activation, layer_norm_eps, biases and embeddings, and nothing "
+            "else; keep this model's state_dict with torch.save instead"
+        )
     with torch.random.fork_rng(devices=[]):  # draws nothing that others would have drawn
-        theirs = kind.their_model(kind.their_config(**settings))
-    theirs.to(device=head.bias.device, dtype=head.bias.dtype).load_state_dict(weights)
+        theirs = AutoModelForMaskedLM.from_config(_their_config(encoder.config, tied))
+    theirs.to(device=head.bias.device, dtype=head.bias.dtype)
+    weights, renamed = model.state_dict(), {"cls.predictions.bias": head.bias}
+    for ours, names in _partners(theirs.state_dict(), theirs.config.model_type, tied).items():
+        renamed.update(zip(names, weights[ours].chunk(len(names))))
+    theirs.load_state_dict({name: renamed[name] for name in theirs.state_dict()})
     return theirs.train(model.training)
 
 
-def _format_of(model):
-    """The format that a model of ours has; refuses one that no class of theirs can be."""
-    if not isinstance(model, MaskedLanguageModel):
-        raise TypeError(f"a MaskedLanguageModel is needed, not a {type(model).__name__}")
-    encoder, contextualizer, head = model.embedder, model.contextualizer, model.head
-    kinds = [kind for kind in FORMATS.values() if isinstance(encoder, kind.encoder)]
-    if not kinds or not isinstance(head, MaskedLMHead) or contextualizer is not None:
-        parts = [part for part in (encoder, contextualizer, head) if part is not None]
-        raise ValueError(
-            "a BertForMaskedLM is a BertEncoder and a MaskedLMHead, a ModernBertForMaskedLM a "
-            "ModernEncoder and a MaskedLMHead, this model is "
-            f"{' + '.join(type(part).__name__ for part in parts)}; "
-            "keep its state_dict with torch.save instead"
-        )
-    (kind,), config = kinds, encoder.config
-    if (head.dense.bias is not None) != _head_options(config)["bias"]:
-        raise ValueError("a head without biases is ModernBERT's, one with them is BERT's")
-    same_activation = head.activation is _head_options(config)["activation"]
-    if not same_activation or head.norm.eps != config.layer_norm_eps:
-        raise ValueError(
-            "the head's activation or layer_norm_eps is not the encoder's; "
-            f"a {kind.their_config.__name__} has one of each"
-        )
-    if head.vocab_size != config.vocab_size:
-        raise ValueError(
-            f"the head scores {head.vocab_size} tokens, the encoder reads {config.vocab_size}; "
-            f"a {kind.their_config.__name__} has one number"
-        )
-    if head.tied and head.token_embedding is not encoder.embeddings.word:
-        raise ValueError(
-            "the head is tied to an embedding that is not the encoder's; "
-            f"a {kind.their_config.__name__} cannot say so"
-        )
-    return kind
-
-
-def _head_options(config):
-    """What a configuration of ours says of its head."""
-    modern = isinstance(config, ModernConfig)
-    activation = F.gelu if modern else ACTIVATIONS[config.activation]
-    eps = config.layer_norm_eps
-    return {"activation": activation, "layer_norm_eps": eps, "bias": not modern}
-
-
-def _empty(config, tied, device):
-    """A model of this configuration; on "meta" it costs nothing and has no weights yet."""
-    with torch.device(device):
+def _empty(config, tied):
+    """A model without weights, which costs nothing and draws no random number."""
+    with torch.device("meta"):
         model = MaskedLanguageModel.from_config(config)
         if not tied:
-            sizes = config.hidden_size, config.vocab_size
-            model.head = MaskedLMHead(*sizes, **_head_options(config))
+            head = model.head
+            model.head = MaskedLMHead(
+                config.hidden_size,
+                config.vocab_size,
+                activation=head.activation,
+                layer_norm_eps=head.norm.eps,
+                bias=head.dense.bias is not None,
+            )
     return model
+
+
+# ------------------------------------------------------------------------------------ finding
+
+WEIGHTS = (  # the first that is there is read
+    "model.safetensors",
+    "model-?????-of-?????.safetensors",
+    "pytorch_model.bin",
+    "pytorch_model-?????-of-?????.bin",
+)
+
+
+def find_checkpoint(name):
+    """The folder that holds a checkpoint.
+
+    The name is looked up as a folder, then as a checkpoint that came with the course, and then on
+    the hub, from where it is fetched. What was fetched before is found without a network, too.
+
+    Args:
+        name: a folder, "course-bert", "course-writer", or a hub id such as "bert-base-uncased".
+
+    Raises:
+        OSError: there is no such checkpoint, or no network to fetch it.
+        ValueError: an empty name, or None.
+    """
+    name = path_name("name", name)
+    for folder in (Path(name).expanduser(), DATA / name):
+        if (folder / "config.json").is_file():
+            return folder
+    try:
+        return _fetch(name)
+    except Exception as error:  # the network's, the hub's and a name's have no class in common
+        with suppress(Exception):
+            # Asked for all files, the client misses those that nobody here reads.
+            there = {"local_files_only": True, "allow_patterns": "config.json"}
+            cached = Path(snapshot_download(name, **there))
+            if _weight_files(os.listdir(cached)):
+                return cached
+        raise OSError(
+            f"{name} is no folder with a config.json, no checkpoint of the course, and cannot be "
+            f"had from the hub ({_line(error)}); check the spelling, and the network"
+        ) from error
+
+
+def _fetch(name):
+    """The folder of a hub's checkpoint in the cache, without weights in a second format."""
+    offered = [file.rfilename for file in HfApi().model_info(name, timeout=10).siblings]
+    described = [file for file in offered if file.endswith((".json", ".txt")) and "/" not in file]
+    for file in ("config.json", *described, *_weight_files(offered)):
+        folder = Path(hf_hub_download(name, file)).parent
+    return folder
+
+
+def _weight_files(names):
+    """Those of the names that the weights have."""
+    for pattern in WEIGHTS:
+        if found := fnmatch.filter(names, pattern):
+            return found
+    return []
+
+
+def _line(error):
+    """What an error says, on one line."""
+    return " ".join(str(error).split())
 
 
 # ------------------------------------------------------------------------------------ loading
 
 
 def load_checkpoint(name="course-bert", *, device="cpu"):
-    """A checkpoint as our model, in float32 and ready to evaluate, and its tokenizer.
+    """A checkpoint as our model, in float32 and ready to evaluate, and its own tokenizer.
 
-    The name is looked up as a folder, then as a checkpoint that came with the course, then in the
-    hub's local cache, then on the hub. Any BERT or ModernBERT of any size will do: with or without
-    a head (a fresh one is made then), in any precision, in one file or several, safetensors or
-    pickled tensors (read with `weights_only=True`). Names and shapes are checked before anything is
-    built.
+    Any BERT or ModernBERT of any size will do: with or without a head (a fresh one is made then),
+    in any precision, in one file or several, safetensors or pickled tensors. No code that a
+    checkpoint brings is run. transformers reports the weights that were left over.
 
     Args:
-        name: a folder, "course-bert", "course-writer", or a hub id such as "bert-base-uncased".
+        name: a folder, "course-bert", "course-writer", or a hub id such as "bert-base-uncased"; see
+            `find_checkpoint`.
         device: where the model goes.
 
     Returns:
@@ -192,90 +314,99 @@ def load_checkpoint(name="course-bert", *, device="cpu"):
 
     Raises:
         OSError: no such checkpoint, no network to fetch it, a file that is missing or damaged.
-        ValueError: neither of the two; a weight that is missing, of another shape or not floating
-            point; a tokenizer with more tokens than the model, or without the lines that it began
-            with.
+        ValueError: neither of the two; a weight that the encoder lacks, of another shape or not
+            floating point; a tokenizer with more tokens than the model, or without the lines that
+            it began with.
 
     Warns:
         UserWarning: names the weights of the head that were missing and are random now, those that
-            were not used or are not finite, and what in the tokenizer may not fit.
+            are not finite, and what in the tokenizer may not fit.
     """
     device = torch_device("device", device)
     folder = find_checkpoint(name)
-    kind, theirs = _read_config(folder)
-    names, config = kind.names, kind.config(**kind.names.our_settings(theirs))
-    weights = names.canonical(read_weights(folder))
-    word, projection = weights.get(names.WORD), weights.get(names.PROJECTION)
-    twice = word is not None and projection is not None
-    differs = twice and not torch.equal(projection, word)
-    tied = theirs.tie_word_embeddings and not differs
-    if tied and projection is not None:
-        weights.setdefault(names.WORD, weights.pop(names.PROJECTION))
-    absent = missing(names, name, weights, config, tied)
-    tokenizer, notes = _read_tokenizer(folder, theirs)
-    # A fresh part has to be drawn; where there is none, drawing would be lost time.
-    model = _empty(config, tied, "cpu" if absent else "meta")
-    model = model if absent else model.to_empty(device="cpu")
-    fill(names, model, weights)
+    theirs, absent = _read_model(folder)
+    with _reading(folder):
+        if not any((folder / file).is_file() for file in ("tokenizer.json", "vocab.txt")):
+            raise FileNotFoundError("no tokenizer.json or vocab.txt")  # one without words is made
+        settings = {"config": theirs.config, "trust_remote_code": False}
+        tokenizer = AutoTokenizer.from_pretrained(folder, **settings)
+    _check_sizes(tokenizer, theirs.config.vocab_size)
+    doubts = _doubts(tokenizer, theirs.config)
     if absent:
-        notes.append(
-            f"it has no {some(absent)}: this part of the head is fresh, so train it before use"
-        )
-    read = {name for _, several, _ in names.parameters(config, tied) for name in several}
-    unused = [n for n in weights if n not in read and not n.startswith(names.NOT_NEEDED)]
-    if unused:
-        notes.append(f"not used: {some(unused)}")
-    if theirs.tie_word_embeddings and differs:
-        notes.append(
-            "its output matrix differs from its word embeddings, "
-            "so the two are not tied as its configuration says"
-        )
-    broken = not_finite(names, model)
+        doubts.append(f"it has no {', '.join(absent)}: this is fresh, so train it before use")
+    broken = [name for name, weight in theirs.named_parameters() if not weight.isfinite().all()]
     if broken:
-        notes.append(f"NaN or infinity stands in {some(broken)}, so what it predicts is NaN, too")
-    if notes:
-        warnings.warn(f"{name}: {'; '.join(notes)}", stacklevel=2)
-    return model.to(device).eval(), tokenizer
+        doubts.append(f"{len(broken)} of its weights hold NaN or infinity, such as {broken[0]}")
+    if doubts:
+        warnings.warn(f"{name}: {'; '.join(doubts)}", stacklevel=2)
+    return from_hf(theirs).to(device).eval(), tokenizer
 
 
-def _read_config(folder):
-    """The format of a checkpoint, and its configuration in transformers' class."""
-    settings = read_settings(folder)
-    kind = settings.get("model_type", "bert")
-    if kind not in FORMATS:
-        known = " and ".join(each.name for each in FORMATS.values())
-        raise ValueError(
-            f"{folder} holds a {kind!r} model; only {known} checkpoints fit these classes"
-        )
-    kind, layers = FORMATS[kind], settings.get("num_hidden_layers")
-    if isinstance(layers, int):  # before a list of so many is made
-        whole_number("num_layers", layers, most=MOST_LAYERS)
-    needed = {name: settings[name] for name in kind.names.NEEDED if name in settings}
+def _read_model(folder):
+    """transformers' model of a folder, and its names of the head's weights that were not there."""
+    with _reading(folder):
+        settings, _ = PreTrainedConfig.get_config_dict(folder)
+        kind = settings.pop("model_type", "bert")
+    if kind not in PARTNERS:
+        raise ValueError(f"{folder} holds a {kind!r} model; only a {' or a '.join(PARTNERS)} fits")
+    settings = {name: settings[name] for name in (*SETTINGS[kind], *READ) if name in settings}
+    # Before a list of so many is made.
+    whole_number("num_hidden_layers", settings.get("num_hidden_layers", 1), most=MOST_LAYERS)
+    for file in _weight_files(sorted(os.listdir(folder))):
+        _refuse_integers(folder / file)
+    bar = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
     try:
-        return kind, kind.their_config(**needed)
-    except Exception as error:
+        with _reading(folder), torch.random.fork_rng(devices=[]):  # only a fresh head is drawn
+            theirs, info = AutoModelForMaskedLM.from_pretrained(
+                folder,
+                config=AutoConfig.for_model(kind, **settings),
+                dtype=torch.float32,
+                ignore_mismatched_sizes=True,  # they are refused below
+                output_loading_info=True,
+                trust_remote_code=False,
+            )
+    finally:
+        if bar:
+            logging.enable_progress_bar()
+    for name, found, asked in info["mismatched_keys"]:
         raise ValueError(
-            f"{folder / 'config.json'} does not describe a {kind.name}: {one_line(error)}"
-        ) from error
+            f"{name} is {tuple(found)} in {folder}; its configuration asks for {tuple(asked)}"
+        )
+    absent = sorted(info["missing_keys"])
+    if any(name.startswith(theirs.base_model_prefix) for name in absent):
+        raise ValueError(
+            f"{folder} lacks {len(absent)} of the weights that its configuration asks for, such as "
+            f"{absent[0]}"
+        )
+    return theirs, absent
+
+
+def _refuse_integers(file):
+    """Refuses weights that were cast or quantised, which transformers would take for numbers."""
+    with _reading(file):
+        weights = load_state_dict(file, map_location="meta")  # kinds and shapes alone
+        kinds = {name: weight.dtype for name, weight in weights.items()}
+    for name, kind in kinds.items():
+        whole = not kind.is_floating_point or kind.itemsize < 2
+        if whole and not name.endswith("position_ids"):  # a buffer of old versions
+            raise ValueError(
+                f"{name} is {kind} in {file}; a weight is a floating-point number of at least 16 "
+                "bits, so it was cast or quantised: take the original"
+            )
+
+
+@contextmanager
+def _reading(place):
+    """Says on one line what could not be read, whatever transformers raises."""
+    try:
+        yield
+    except Exception as error:  # a pickle's own text explains how to run the code in it
+        text = "it holds more than tensors" if isinstance(error, UnpicklingError) else _line(error)
+        raise OSError(f"{place} cannot be read ({text}); save or download it again") from None
 
 
 # ------------------------------------------------------------------------------------ tokenizers
-
-
-def _read_tokenizer(folder, config):
-    """A checkpoint's tokenizer, and what may be wrong with it."""
-    if not any((folder / file).is_file() for file in TOKENIZER_FILES):
-        raise FileNotFoundError(
-            f"{folder} holds no tokenizer; put its {' or '.join(TOKENIZER_FILES)} there"
-        )
-    try:  # the configuration is given, for otherwise all of its file would be read, to no purpose
-        tokenizer = AutoTokenizer.from_pretrained(folder, config=config)
-    except Exception as error:  # the compiled tokenizer has no class of its own for what it finds
-        raise OSError(
-            f"the tokenizer in {folder} cannot be read ({one_line(error)}); save it again"
-        ) from error
-    _check_sizes(tokenizer, config.vocab_size)
-    return tokenizer, _doubts(tokenizer, config)
 
 
 def _check_sizes(tokenizer, vocab_size):
@@ -300,19 +431,15 @@ def _doubts(tokenizer, config):
         ValueError: special tokens that the vocabulary lacks, and a `pad_token_id` of another token.
     """
     doubts = []
-    special = {
-        getattr(tokenizer, f"{kind}_token"): getattr(tokenizer, f"{kind}_token_id")
-        for kind in ("pad", "unk", "cls", "sep", "mask")
-    }
-    # Where a vocabulary is a list of lines, all should be among them; others are kept apart.
-    lines = isinstance(config, BertConfig)
-    added = [token for token, at in special.items() if token and at >= tokenizer.vocab_size]
-    added = added if lines else []
+    # Where a vocabulary is a list of lines, all should be among them; ModernBERT's stand apart.
+    kinds = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
+    special = {getattr(tokenizer, kind): getattr(tokenizer, f"{kind}_id") for kind in kinds}
+    apart = [token for token, at in special.items() if token and at >= tokenizer.vocab_size]
+    added = apart if config.model_type == "bert" else []
     pad, said = tokenizer.pad_token_id, config.pad_token_id
     if None not in (pad, said) and pad != said:
-        other = (
-            f"pad_token_id={said} in its configuration is {tokenizer.convert_ids_to_tokens(said)!r}"
-        )
+        token = tokenizer.convert_ids_to_tokens(said)
+        other = f"pad_token_id={said} in its configuration is {token!r}"
         if added:
             raise ValueError(
                 f"the vocabulary in {tokenizer.name_or_path} lacks {', '.join(added)}, and "
@@ -321,8 +448,8 @@ def _doubts(tokenizer, config):
         doubts.append(f"{other} in its tokenizer, whose padding is {pad}")
     elif added:
         doubts.append(f"its vocabulary lacks {', '.join(added)}, which was added at the end")
-    spare = config.vocab_size - len(tokenizer.get_vocab())
-    if spare > SPARE_ROWS:
+    # Padding to a multiple of 8, 64 or 128 leaves at most 127 rows without a token.
+    if config.vocab_size - len(tokenizer.get_vocab()) > 127:
         doubts.append(
             f"its tokenizer has {len(tokenizer)} tokens and the model {config.vocab_size}, "
             "so the vocabulary may have been cut off"
@@ -332,11 +459,17 @@ def _doubts(tokenizer, config):
 
 # ------------------------------------------------------------------------------------ saving
 
+OWN_FILES = (  # all that a save replaces in a folder
+    "config.json", "generation_config.json", "model.safetensors.index.json",
+    "pytorch_model.bin.index.json", "tokenizer.json", "tokenizer_config.json",
+    "special_tokens_map.json", "added_tokens.json", "vocab.txt", *WEIGHTS,
+)  # fmt: skip
+
 
 def save_pretrained(model, tokenizer, folder):
     """Write a checkpoint that `AutoModelForMaskedLM` and `AutoTokenizer` of transformers open.
 
-    Everything is written beside the folder first and takes its place in one step, so that a crash
+    Everything is written beside the folder first and takes its place at the end, so that a crash
     leaves the old checkpoint whole. Files of the folder that do not belong to a checkpoint stay as
     they are, open ones too. Weights are safetensors, in the model's own dtype, and a tied matrix is
     written once.
@@ -348,7 +481,6 @@ def save_pretrained(model, tokenizer, folder):
         folder: where to; made if it does not exist.
 
     Raises:
-        TypeError: another model.
         ValueError: a model that transformers has no class for, a tokenizer that is none or has more
             tokens than the model, or an empty name.
         OSError: the folder cannot be written.
@@ -360,12 +492,13 @@ def save_pretrained(model, tokenizer, folder):
         raise refused("tokenizer", tokenizer, "a WordPieceTokenizer or one of transformers")
     fast = tokenizer.to_hf() if ours else tokenizer
     _check_sizes(fast, config.vocab_size)
+    modern = isinstance(config, ModernConfig)
     if ours:
         fast.model_max_length = config.max_length
-        if isinstance(config, ModernConfig):  # which has no segments
+        if modern:  # which has no segments
             fast.model_input_names = ["input_ids", "attention_mask"]
-    if isinstance(config, ModernConfig):
-        for name in modern_weights.TOKENS:
+    if modern:
+        for name in TOKENS:
             setattr(theirs.config, name, getattr(fast, name))
     try:
         with write_folder(folder, OWN_FILES) as stage:
@@ -377,5 +510,5 @@ def save_pretrained(model, tokenizer, folder):
                 tokenizer.save(stage / "vocab.txt")
     except Exception as error:  # a full disk has many: OSError, shutil's, the compiled writers'
         raise OSError(
-            f"{folder} cannot be written ({one_line(error)}); what it held is still there"
+            f"{folder} cannot be written ({_line(error)}); what it held is still there"
         ) from error

@@ -1,8 +1,8 @@
-"""Parity with transformers' `BertForMaskedLM`: outputs, gradients, trained weights, there and back.
+"""Parity with transformers: outputs, gradients, trained weights, there and back, for both kinds.
 
 Every configuration is drawn by a seeded generator and is small; dropout is 0, since two
 implementations draw theirs differently. float64 must agree to 1e-9, which no slip in a formula
-survives, and float32 to 1e-5, both absolute.
+survives (see `tiny_modern.unrounded`), and float32 to 1e-5, both absolute.
 """
 
 import copy
@@ -11,20 +11,26 @@ import random
 
 import pytest
 import torch
+from tiny_modern import V, modern_bert, modern_config, unrounded
 from transformers import BertConfig, BertForMaskedLM
 
 from mlm_lib import DATA
 from mlm_lib.labels import IGNORE
 from mlm_lib.pretrained import from_hf, load_checkpoint, to_hf
-from mlm_lib.wordpiece import WordPieceTokenizer
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-CASES = range(36)
+# Twelve of each kind that hold whatever the first 40 do; see the first test.
+BERTS = (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 14)
+MODERN = (0, 1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 20)
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-5}
-
-each_case = pytest.mark.parametrize("seed", CASES)
 each_dtype = pytest.mark.parametrize("dtype", TOLERANCE, ids=["float64", "float32"])
+each_bert = pytest.mark.parametrize("seed", BERTS)
+each_modern = pytest.mark.parametrize("seed", MODERN)
+either_tie = pytest.mark.parametrize("tied", [True, False], ids=["tied", "untied"])
+
+
+# ------------------------------------------------------------------------------------ draws
 
 
 def draw_config(rng):
@@ -46,38 +52,54 @@ def draw_config(rng):
     )  # fmt: skip
 
 
+def draw_modern(rng):
+    """A random small ModernBERT configuration, as changes of `tiny_modern.SIZES`."""
+    heads, width = rng.choice(
+        [(h, d) for h in (1, 2, 3, 4, 6) for d in (2, 4, 6, 8, 16) if 12 <= h * d <= 48]
+    )
+    count, vocab_size = rng.randint(1, 6), rng.randint(20, 90)
+    options = {
+        "vocab_size": vocab_size, "hidden_size": heads * width, "num_hidden_layers": count,
+        "num_attention_heads": heads, "intermediate_size": rng.randint(5, 60),
+        "local_attention": rng.randint(2, 9), "norm_eps": rng.choice([1e-5, 1e-3]),
+        "pad_token_id": rng.choice([0, 3, vocab_size - 1, None]),
+        "tie_word_embeddings": rng.random() < 0.5,
+        "global_rope_theta": rng.choice([160_000.0, 50.0]),
+        "local_rope_theta": rng.choice([10_000.0, 7.0]),
+    }  # fmt: skip
+    if rng.random() < 0.5:
+        return options | {"global_attn_every_n_layers": rng.randint(1, 4)}
+    return options | {"layer_types": rhythm(count, rng.randint(1, 4))}
+
+
+def rhythm(count, every):
+    return ["sliding_attention" if i % every else "full_attention" for i in range(count)]
+
+
 def draw_batch(rng, config):
-    """What both models are called with, labels, the padding's name, and which rows hold a token."""
+    """What both models are called with, labels, the padding's name, and which tokens are real."""
     g = torch.Generator().manual_seed(rng.randrange(2**31))
-    B, T = rng.randint(2, 4), rng.randint(6, config.max_position_embeddings)
+    modern = config.model_type == "modernbert"
+    B, T = rng.randint(2, 4), rng.randint(6, min(45, config.max_position_embeddings))
     ids = torch.randint(config.vocab_size, (B, T), generator=g)
     positions, lengths = torch.arange(T), torch.randint(3, T + 1, (B, 1), generator=g)
+    inside = torch.rand(B, T, generator=g) < 0.6
+    inside[:, 0] = True
+    inside[-1] &= modern or rng.random() < 0.5  # now and then a row without any real token
     padding = rng.choice(["none", "right", "left", "inside"])
-    mask = None
-    if padding != "none":
-        inside = torch.rand(B, T, generator=g) < 0.6
-        inside[0, :3] = True
-        inside[-1] &= rng.random() < 0.5  # now and then a row without any real token
-        mask = {"right": positions < lengths, "left": positions >= T - lengths, "inside": inside}[
-            padding
-        ].long()
-        ids = (
-            ids if config.pad_token_id is None else ids.masked_fill(mask == 0, config.pad_token_id)
-        )
-    types = (
-        torch.randint(config.type_vocab_size, (B, T), generator=g) if rng.random() < 0.6 else None
-    )
-    filled = torch.ones(B, dtype=torch.bool) if mask is None else mask.any(1)
-    # Labels fall on padding as well, where a real row has well-defined outputs, too.
-    asked = (torch.rand(B, T, generator=g) < rng.choice([0.05, 0.15, 0.5, 1.0])) & filled[:, None]
-    asked[0, 0] = True  # without any label transformers returns NaN
+    real = {
+        "none": torch.ones(B, T, dtype=torch.bool),
+        **{"right": positions < lengths, "left": positions >= T - lengths, "inside": inside},
+    }[padding]
+    inputs = {"input_ids": ids, "attention_mask": None if padding == "none" else real.long()}
+    if not modern and rng.random() < 0.6:
+        inputs["token_type_ids"] = torch.randint(config.type_vocab_size, (B, T), generator=g)
+    # In a BERT labels fall on padding as well, where a real row has well-defined outputs, too.
+    allowed = real if modern else real.any(1, keepdim=True)
+    asked = (torch.rand(B, T, generator=g) < rng.choice([0.05, 0.15, 0.5, 1.0])) & allowed
+    asked[0, real[0].nonzero()[0]] = True  # without any label transformers returns NaN
     labels = torch.randint(config.vocab_size, (B, T), generator=g).masked_fill(~asked, IGNORE)
-    return (
-        {"input_ids": ids, "attention_mask": mask, "token_type_ids": types},
-        labels,
-        padding,
-        filled,
-    )
+    return inputs, labels, padding, allowed.expand(B, T)
 
 
 def roughen(model):
@@ -99,12 +121,25 @@ def build(config, dtype=torch.float32, seed=0):
     return roughen(BertForMaskedLM(config)).to(dtype)
 
 
+def a_bert(tied=True, seed=0, dtype=torch.float32, **changes):
+    config = draw_config(random.Random(seed))
+    config.update({"tie_word_embeddings": tied} | changes)
+    return build(config, dtype)
+
+
 def case(seed, dtype):
-    """Their model, ours made from it, inputs, labels, rows with a real token."""
+    """Their BERT, ours made from it, inputs, labels, and which outputs have a meaning."""
     rng = random.Random(seed)
     theirs = build(draw_config(rng), dtype, seed)
     inputs, labels, _, filled = draw_batch(rng, theirs.config)
     return theirs, from_hf(theirs), inputs, labels, filled
+
+
+def modern_case(seed, dtype):
+    rng = random.Random(seed)
+    theirs = modern_bert(seed=seed, scale=0.3, **draw_modern(rng)).to(dtype)
+    inputs, labels, _, real = draw_batch(rng, theirs.config)
+    return theirs, from_hf(theirs), inputs, labels, real
 
 
 def same(ours, theirs, dtype, what):
@@ -116,7 +151,7 @@ def same(ours, theirs, dtype, what):
 
 def in_their_names(ours, value):
     """The value or the gradient of each of our parameters, cut and named as transformers' are."""
-    carrier = from_hf(to_hf(ours))
+    carrier = copy.deepcopy(ours)
     for copied, parameter in zip(carrier.parameters(), ours.parameters(), strict=True):
         copied.data = value(parameter).detach()
     return to_hf(carrier).state_dict()
@@ -125,9 +160,104 @@ def in_their_names(ours, value):
 def trained(theirs):
     """(name, parameter) that their model trains: untied, its `cls.predictions.bias` is unused."""
     unused = set() if theirs.config.tie_word_embeddings else {"cls.predictions.bias"}
-    return [
-        (name, parameter) for name, parameter in theirs.named_parameters() if name not in unused
-    ]
+    return [(name, p) for name, p in theirs.named_parameters() if name not in unused]
+
+
+def seen_in(config, batch):
+    """Which kinds of configuration and batch a draw is of."""
+    inputs, labels, padding, filled = batch
+    kinds = {padding, f"{config.num_hidden_layers} layers", ("tied", config.tie_word_embeddings)}
+    if config.model_type == "modernbert":
+        local = "sliding_attention" in config.layer_types
+        return kinds | {("local", local), ("odd window", config.local_attention % 2)}
+    return kinds | {
+        config.hidden_act, ("types", "token_type_ids" in inputs),
+        ("pads", config.pad_token_id is not None), ("full", bool(filled.all())),
+        ("all labelled", bool((labels != IGNORE)[filled].all())),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("modern, kinds", [(False, 21), (True, 16)])
+def test_the_draws_cover_every_kind_of_configuration_and_batch(modern, kinds):
+    seen = set()
+    for seed in MODERN if modern else BERTS:
+        rng = random.Random(seed)
+        config = modern_config(**draw_modern(rng)) if modern else draw_config(rng)
+        seen |= seen_in(config, draw_batch(rng, config))
+    assert len(seen) == kinds, seen
+
+
+# ------------------------------------------------------------------------------------ outputs
+
+
+@each_dtype
+@each_bert
+@torch.no_grad()
+def test_logits_loss_hidden_states_and_attention_maps(seed, dtype):
+    theirs, ours, inputs, labels, filled = case(seed, dtype)
+    theirs.eval(), ours.eval()
+    expected = theirs(**inputs, labels=labels, output_hidden_states=True, output_attentions=True)
+    # A row without a real token has no meaning: transformers attends to its padding, we to nothing.
+    same(ours(**inputs)["logits"][filled], expected.logits[filled], dtype, "logits")
+    output = ours(**inputs, labels=labels)
+    same(output["logits"], expected.logits[labels != IGNORE], dtype, "logits at the labels")
+    same(output["loss"], expected.loss, dtype, "loss")
+    encoded = ours.embedder(**inputs, output_hidden_states=True, output_attentions=True)
+    fused = ours.embedder(**inputs, output_hidden_states=True)  # one kernel, as in training
+    for kind, states in (("hidden", encoded.hidden_states), ("fused", fused.hidden_states)):
+        for layer, pair in enumerate(zip(states, expected.hidden_states, strict=True)):
+            same(pair[0][filled], pair[1][filled], dtype, f"{kind} {layer}")
+    for layer, pair in enumerate(zip(encoded.attentions, expected.attentions, strict=True)):
+        one, other = (weights.transpose(1, 2)[filled] for weights in pair)
+        same(one, other, dtype, f"attention {layer}")
+
+
+@each_dtype
+@each_modern
+@torch.no_grad()
+def test_a_modernberts_logits_loss_hidden_states_and_attention_maps(seed, dtype):
+    theirs, ours, inputs, labels, real = modern_case(seed, dtype)
+    wanted = {"output_hidden_states": True, "output_attentions": True}
+    with unrounded():
+        expected = theirs(**inputs, labels=labels, **wanted)
+    for unpadded in (True, False):
+        ours.embedder.unpadded = unpadded
+        same(ours(**inputs)["logits"][real], expected.logits[real], dtype, "logits")
+        output = ours(**inputs, labels=labels)
+        same(output["logits"], expected.logits[labels != IGNORE], dtype, "logits at the labels")
+        same(output["loss"], expected.loss, dtype, "loss")
+        states = ours.embedder(**inputs, output_hidden_states=True).hidden_states
+        for layer, pair in enumerate(zip(states, expected.hidden_states, strict=True)):
+            same(pair[0][real], pair[1][real], dtype, f"hidden {layer}")
+    maps = ours.embedder(**inputs, output_attentions=True).attentions
+    for layer, pair in enumerate(zip(maps, expected.attentions, strict=True)):
+        one, other = (weights.transpose(1, 2)[real] for weights in pair)
+        same(one, other, dtype, f"attention {layer}")
+
+
+@each_dtype
+@each_bert
+def test_the_gradient_of_every_parameter(seed, dtype):
+    theirs, ours, inputs, labels, _ = case(seed, dtype)
+    theirs(**inputs, labels=labels).loss.backward()
+    ours(**inputs, labels=labels)["loss"].backward()
+    gradients = in_their_names(ours, lambda parameter: parameter.grad)
+    for name, parameter in trained(theirs):
+        same(gradients[name], parameter.grad, dtype, name)
+
+
+@each_modern
+def test_the_gradient_of_every_parameter_of_a_modernbert(seed):
+    theirs, ours, inputs, labels, _ = modern_case(seed, torch.float64)
+    with unrounded():
+        theirs(**inputs, labels=labels).loss.backward()
+    for unpadded in (True, False):
+        ours.zero_grad()
+        ours.embedder.unpadded = unpadded
+        ours(**inputs, labels=labels)["loss"].backward()
+        gradients = in_their_names(ours, lambda parameter: parameter.grad)
+        for name, parameter in theirs.named_parameters():
+            same(gradients[name], parameter.grad, torch.float64, name)
 
 
 def adamw_steps(model, batch, steps=3, **settings):
@@ -140,64 +270,8 @@ def adamw_steps(model, batch, steps=3, **settings):
     return model
 
 
-# ------------------------------------------------------------------------------------ outputs
-
-
-def test_the_draws_cover_every_kind_of_configuration_and_batch():
-    seen = set()
-    for seed in CASES:
-        rng = random.Random(seed)
-        config = draw_config(rng)
-        inputs, labels, padding, filled = draw_batch(rng, config)
-        seen |= {
-            config.hidden_act, padding, f"{config.num_hidden_layers} layers",
-            ("tied", config.tie_word_embeddings),
-            ("types", inputs["token_type_ids"] is not None),
-            ("pads", config.pad_token_id is not None),
-            ("full", bool(filled.all())), ("all labelled", bool((labels != IGNORE)[filled].all())),
-        }  # fmt: skip
-    assert len(CASES) >= 30
-    assert len(seen) == 3 + 4 + 4 + 5 * 2, seen
-
-
 @each_dtype
-@each_case
-@torch.no_grad()
-def test_logits_loss_hidden_states_and_attention_maps(seed, dtype):
-    theirs, ours, inputs, labels, filled = case(seed, dtype)
-    theirs.eval(), ours.eval()
-    expected = theirs(**inputs, labels=labels, output_hidden_states=True, output_attentions=True)
-    # A row without a real token has no meaning: transformers attends to its padding, we to nothing.
-    same(ours(**inputs)["logits"][filled], expected.logits[filled], dtype, "logits")
-    output = ours(**inputs, labels=labels)
-    same(output["logits"], expected.logits[labels != IGNORE], dtype, "logits at the labels")
-    same(output["loss"], expected.loss, dtype, "loss")
-    encoded = ours.embedder(**inputs, output_hidden_states=True, output_attentions=True)
-    fused = ours.embedder(
-        **inputs, output_hidden_states=True
-    )  # attention in one kernel, as in training
-    for kind, states in (("hidden", encoded.hidden_states), ("fused", fused.hidden_states)):
-        assert len(states) == len(expected.hidden_states)
-        for layer, pair in enumerate(zip(states, expected.hidden_states)):
-            same(pair[0][filled], pair[1][filled], dtype, f"{kind} {layer}")
-    assert len(encoded.attentions) == len(expected.attentions)
-    for layer, pair in enumerate(zip(encoded.attentions, expected.attentions)):
-        same(pair[0][filled], pair[1][filled], dtype, f"attention {layer}")
-
-
-@each_dtype
-@each_case
-def test_the_gradient_of_every_parameter(seed, dtype):
-    theirs, ours, inputs, labels, _ = case(seed, dtype)
-    theirs(**inputs, labels=labels).loss.backward()
-    ours(**inputs, labels=labels)["loss"].backward()
-    gradients = in_their_names(ours, lambda parameter: parameter.grad)
-    for name, parameter in trained(theirs):
-        same(gradients[name], parameter.grad, dtype, name)
-
-
-@each_dtype
-@each_case
+@each_bert
 def test_the_weights_after_three_steps_of_adamw(seed, dtype):
     # The bias of the keys shifts all scores of a query alike: softmax ignores it, its gradient is
     # 0. In floating point that is noise, in float32 up to 5e-9, which Adam divides by its own size
@@ -213,71 +287,108 @@ def test_the_weights_after_three_steps_of_adamw(seed, dtype):
     for name, parameter in trained(theirs):
         same(after[name], parameter.detach(), dtype, name)
         if "key.bias" not in name:
-            assert (after[name] - before[name]).abs().max() > 2 * TOLERANCE[dtype], (
-                f"{name} hardly moved"
-            )
+            moved = (after[name] - before[name]).abs().max()
+            assert moved > 2 * TOLERANCE[dtype], f"{name} hardly moved"
 
 
-@pytest.mark.parametrize("seed", CASES[:8])
-def test_with_torchs_eps_in_float32_only_the_bias_of_the_keys_strays_and_nothing_comes_of_it(seed):
-    theirs, ours, inputs, labels, filled = case(seed, torch.float32)
-    for model in (theirs, ours):
-        adamw_steps(model, {**inputs, "labels": labels}, lr=1e-4)
-    after = in_their_names(ours, lambda parameter: parameter)
-    for name, parameter in trained(theirs):
-        if "key.bias" not in name:
-            same(after[name], parameter.detach(), torch.float32, name)
-    same(ours(**inputs)["logits"][filled], theirs(**inputs).logits[filled], torch.float32, "logits")
+@pytest.mark.parametrize("implementation", ["eager", "sdpa"])
+@torch.no_grad()
+def test_as_it_is_with_its_rounding_modernbert_differs_in_the_last_digits_of_float32(
+    implementation,
+):
+    theirs = modern_bert(scale=0.3, attn_implementation=implementation).float()
+    ids = torch.randint(V, (3, 50), generator=torch.Generator().manual_seed(0))
+    real = torch.arange(50) < torch.tensor([[50], [20], [7]])
+    logits = from_hf(theirs)(ids, real)["logits"]
+    same(logits[real], theirs(ids, attention_mask=real.long()).logits[real], torch.float32, "")
+
+
+@torch.no_grad()
+def test_a_window_of_128_masks_what_that_of_transformers_masks():
+    theirs = modern_bert(scale=0.3, local_attention=128, num_hidden_layers=2)
+    ids = torch.randint(V, (2, 200), generator=torch.Generator().manual_seed(0))
+    real = torch.arange(200) < torch.tensor([[200], [150]])
+    with unrounded():
+        expected = theirs(ids, attention_mask=real.long(), output_attentions=True)
+    ours = from_hf(theirs)
+    seen = expected.attentions[1][0, 0] > 0  # (T, T) of the local layer
+    assert seen[100].sum() == 129 and seen[0].sum() == 65
+    weights = ours.embedder(ids, real, output_attentions=True).attentions[1]
+    assert torch.equal(weights[0, 0] > 0, seen)
+    for unpadded in (True, False):
+        ours.embedder.unpadded = unpadded
+        same(ours(ids, real)["logits"][real], expected.logits[real], torch.float64, "logits")
+
+
+@torch.no_grad()
+def test_long_documents_read_in_windows_are_those_of_transformers():
+    theirs = modern_bert(scale=0.3, local_attention=8)  # 33 tokens and more are cut in windows
+    ids = torch.randint(V, (3, 90), generator=torch.Generator().manual_seed(0))
+    real = torch.arange(90) < torch.tensor([[90], [61], [5]])
+    with unrounded():
+        expected = theirs(ids, attention_mask=real.long()).logits
+    same(from_hf(theirs)(ids, real)["logits"][real], expected[real], torch.float64, "logits")
 
 
 # ------------------------------------------------------------------------------------ and back
 
 
-@pytest.mark.parametrize(
-    "dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64], ids=str
-)
-@pytest.mark.parametrize("seed", CASES[:6])
-@pytest.mark.parametrize("tied", [True, False], ids=["tied", "untied"])
-def test_there_and_back_every_bit_of_the_state_dict_and_the_configuration_stays(tied, seed, dtype):
-    config = draw_config(random.Random(seed))
-    config.tie_word_embeddings = tied
-    theirs = build(config, dtype)
+SAID = {
+    "bert": (
+        "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads",
+        "intermediate_size", "hidden_act", "max_position_embeddings", "type_vocab_size",
+        "hidden_dropout_prob", "attention_probs_dropout_prob",
+        "layer_norm_eps", "pad_token_id", "initializer_range", "tie_word_embeddings", "is_decoder",
+    ),
+    "modernbert": (
+        "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads",
+        "intermediate_size", "local_attention", "layer_types", "rope_parameters", "norm_eps",
+        "max_position_embeddings", "pad_token_id", "initializer_range", "tie_word_embeddings",
+        "embedding_dropout", "attention_dropout", "mlp_dropout", "initializer_cutoff_factor",
+    ),
+}  # fmt: skip
+
+
+def one_of(kind, tied, seed=0, dtype=torch.float32):
+    """A BERT or a ModernBERT with a dropout of its own."""
+    if kind == "bert":
+        return a_bert(tied, seed, dtype, attention_probs_dropout_prob=0.25)
+    options = draw_modern(random.Random(seed)) | {"tie_word_embeddings": tied, "mlp_dropout": 0.3}
+    return modern_bert(**options).to(dtype)
+
+
+either_kind = pytest.mark.parametrize("kind", SAID)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64], ids=str)
+@pytest.mark.parametrize("seed", [0, 1, 2])
+@either_tie
+@either_kind
+def test_there_and_back_every_bit_of_the_state_dict_and_the_configuration_stays(
+    kind, tied, seed, dtype
+):
+    theirs = one_of(kind, tied, seed, dtype)
     back = to_hf(from_hf(theirs))
     before, after = theirs.state_dict(), back.state_dict()
     assert list(after) == list(before)
     for name in before:
         assert after[name].dtype == dtype
         assert torch.equal(after[name].view(torch.uint8), before[name].view(torch.uint8)), name
-    word, projection = (
-        back.bert.embeddings.word_embeddings.weight,
-        back.cls.predictions.decoder.weight,
-    )
-    assert (projection is word) == tied
-    for name in (
-        "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads",
-        "intermediate_size", "hidden_act", "max_position_embeddings", "type_vocab_size",
-        "hidden_dropout_prob", "attention_probs_dropout_prob",
-        "layer_norm_eps", "pad_token_id", "initializer_range", "tie_word_embeddings", "is_decoder",
-    ):  # fmt: skip
-        assert getattr(back.config, name) == getattr(config, name), name
+    projection = back.get_output_embeddings().weight
+    assert (projection is back.get_input_embeddings().weight) == tied
+    for name in SAID[kind]:
+        assert getattr(back.config, name) == getattr(theirs.config, name), name
 
 
-@pytest.mark.parametrize("field", ["hidden_dropout_prob", "attention_probs_dropout_prob"])
-def test_each_dropout_arrives_in_its_own_place(field):
-    config = draw_config(random.Random(0))
-    setattr(config, field, 0.25)
-    ours = from_hf(build(config))
-    assert ours.embedder.config.dropout == config.hidden_dropout_prob
-    assert ours.embedder.config.attention_dropout == config.attention_probs_dropout_prob
+def test_each_dropout_arrives_in_its_own_place():
+    ours = from_hf(a_bert(hidden_dropout_prob=0.5, attention_probs_dropout_prob=0.25))
+    assert (ours.embedder.config.dropout, ours.embedder.config.attention_dropout) == (0.5, 0.25)
     assert ours.dropout.p == 0  # a BertForMaskedLM drops nothing before its head
-    assert getattr(to_hf(ours).config, field) == 0.25
 
 
-@pytest.mark.parametrize("tied", [True, False], ids=["tied", "untied"])
+@either_tie
 def test_the_bias_is_the_one_that_transformers_adds(tied):
-    config = draw_config(random.Random(1))
-    config.tie_word_embeddings = tied
-    theirs = build(config, torch.float64).eval()
+    theirs = a_bert(tied, 1, torch.float64).eval()
     # Untied, `cls.predictions.bias` stays behind and is not used.
     theirs.cls.predictions.decoder.bias.data.normal_()
     ids = torch.arange(8)[None]
@@ -285,84 +396,31 @@ def test_the_bias_is_the_one_that_transformers_adds(tied):
     same(to_hf(from_hf(theirs))(ids).logits, theirs(ids).logits, torch.float64, "theirs again")
 
 
-@pytest.mark.parametrize("tied", [True, False], ids=["tied", "untied"])
-def test_a_checkpoint_that_transformers_has_trained_and_saved_loads_with_its_logits(tied, tmp_path):
-    config = draw_config(random.Random(1))
-    config.tie_word_embeddings = tied
-    theirs = build(config)
-    ids = torch.arange(8)[None]
-    optimizer = torch.optim.AdamW(theirs.parameters(), lr=0.1)
-    theirs(ids, labels=ids).loss.backward()
-    optimizer.step()
-    theirs.eval().save_pretrained(tmp_path)
-    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    WordPieceTokenizer({word: index for index, word in enumerate(words)}).to_hf().save_pretrained(
-        tmp_path
-    )
-    ours, _ = load_checkpoint(tmp_path)
-    same(ours(ids)["logits"], theirs(ids).logits, torch.float32, "logits")
-
-
-@pytest.mark.parametrize("training", [True, False])
-def test_conversion_keeps_the_mode(training):
-    ours = from_hf(build(draw_config(random.Random(0))).train(training))
-    assert {module.training for module in ours.modules()} == {training}
-    assert {module.training for module in to_hf(ours).modules()} == {training}
-
-
-@pytest.mark.parametrize("tied", [True, False], ids=["tied", "untied"])
-def test_conversion_copies(tied):
-    config = draw_config(random.Random(0))
-    config.tie_word_embeddings = tied
-    theirs = build(config)
-    ours = from_hf(theirs)
-    back = to_hf(ours)
-    models = theirs, ours, back
-    storages = [
-        {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
-        for model in models
-    ]
-    assert not storages[0] & storages[1] and not storages[1] & storages[2]
-    assert all(
-        parameter.requires_grad and parameter.is_leaf
-        for model in models
-        for parameter in model.parameters()
-    )
-    before = copy.deepcopy(theirs.state_dict())
-    with torch.no_grad():
-        for parameter in ours.parameters():
-            parameter.add_(1)
-    assert all(
-        torch.equal(tensor, before[name])
-        for model in (theirs, back)
-        for name, tensor in model.state_dict().items()
-    )
-
-
-@pytest.mark.parametrize("tied", [True, False], ids=["tied", "untied"])
-def test_conversion_draws_no_random_number(tied):
-    config = draw_config(random.Random(0))
-    config.tie_word_embeddings = tied
-    theirs = build(config)
+@either_tie
+@either_kind
+def test_conversion_copies_keeps_the_mode_and_draws_no_random_number(kind, tied):
+    theirs = one_of(kind, tied)
     state = torch.random.get_rng_state()
-    ours = from_hf(theirs)
+    for training in (True, False):
+        ours = from_hf(theirs.train(training))
+        back = to_hf(ours)
+        assert {module.training for module in [*ours.modules(), *back.modules()]} == {training}
     assert torch.equal(torch.random.get_rng_state(), state)
-    to_hf(ours)
-    assert torch.equal(torch.random.get_rng_state(), state)
+    models = theirs, ours, back
+    stored = [{p.untyped_storage().data_ptr() for p in model.parameters()} for model in models]
+    assert not stored[0] & stored[1] and not stored[1] & stored[2]
+    for parameter in (parameter for model in models for parameter in model.parameters()):
+        assert parameter.requires_grad and parameter.is_leaf
 
 
 @pytest.mark.parametrize("hidden_act", ["gelu", "gelu_pytorch_tanh", "relu", "silu"])
 def test_a_deep_copy_and_a_pickled_copy_convert_like_the_original(hidden_act):
-    config = draw_config(random.Random(0))
-    config.hidden_act = hidden_act
-    theirs = build(config)
+    theirs = a_bert(hidden_act=hidden_act)
     for copied in (copy.deepcopy(from_hf(theirs)), pickle.loads(pickle.dumps(from_hf(theirs)))):
         back = to_hf(copied)
         assert back.config.hidden_act == hidden_act
-        assert all(
-            torch.equal(tensor, theirs.state_dict()[name])
-            for name, tensor in back.state_dict().items()
-        )
+        for name, tensor in back.state_dict().items():
+            assert torch.equal(tensor, theirs.state_dict()[name])
 
 
 # ------------------------------------------------------------------------------------ course-bert

@@ -1,5 +1,6 @@
 """Saves a checkpoint, killed at each step or at random, or on a full disk: what then stood."""
 
+import contextlib
 import json
 import os
 import pathlib
@@ -17,6 +18,7 @@ from transformers.utils import logging
 
 from mlm_lib import pretrained
 from mlm_lib.encoder import EncoderConfig
+from mlm_lib.engine.files import write_folder
 from mlm_lib.masked_lm import MaskedLanguageModel
 
 torch.set_num_threads(1)
@@ -47,7 +49,12 @@ def prepare(number):
 
 
 def state():
-    """The number that every part of the checkpoint agrees on; None where there is no folder."""
+    """The number that every part of the checkpoint agrees on; None where there is no folder.
+
+    A save that was killed between its last two steps is brought to its end by the next one.
+    """
+    with contextlib.suppress(InterruptedError), write_folder(folder, pretrained.OWN_FILES):
+        raise InterruptedError
     if not folder.exists():
         return None
     with warnings.catch_warnings():
