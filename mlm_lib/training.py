@@ -1,6 +1,6 @@
 """The training loop: a budget, a schedule, steps, and a log of them. Built in lesson 08.
 
-`train` reads from top to bottom as a step does: batch, loss, gradient, clipped, applied, counted,
+`train` reads from top to bottom as a step does: batch, loss, gradient, clipped, counted, applied,
 written down, kept. Precision is left to torch's autocast, the order of the data to `batches.py`,
 surviving a crash to `checkpoints.py`, and starting several processes to `torchrun`.
 """
@@ -24,7 +24,7 @@ from mlm_lib.checks import can_look, choice, flag, number, path_name, whole_numb
 from mlm_lib.engine.batches import Order, count_targets, example_length, gathered, own_share
 from mlm_lib.engine.checkpoints import Checkpoints, RandomStates, fingerprint, restore
 from mlm_lib.engine.files import only_writer
-from mlm_lib.engine.log import History, Log, Meter
+from mlm_lib.engine.log import History, Log
 from mlm_lib.optimizers import Optimizers
 
 # ------------------------------------------------------------------------------------ settings
@@ -212,8 +212,8 @@ def train(model, dataset, collator, config, *, out=None, resume=False, evaluate=
                 f"{min(optimizers.sparse)} has sparse gradients, which several processes cannot "
                 f"average; use one process instead of {processes}"
             )
-        meter, history, random_states = Meter(), History(), RandomStates(device, rank)
-        parts = {"optimizer": optimizers, "order": order, "history": history, "meter": meter}
+        history, random_states = History(), RandomStates(device, rank)
+        parts = {"optimizer": optimizers, "order": order, "history": history}
         parts |= {"collator": collator} if hasattr(collator, "state_dict") else {}
         parts["random"] = random_states  # the last: what the others do may draw
         store = log = None
@@ -251,26 +251,24 @@ def train(model, dataset, collator, config, *, out=None, resume=False, evaluate=
                 distributed.all_reduce(loss)
                 loss = loss / processes
 
-            # 3) The gradient clipped and applied at this step's rate.
+            # 3) The gradient clipped, the step counted, and applied at its rate.
             norm = optimizers.clip(config.max_grad_norm)
-            meter.add(loss, norm, tokens, targets)
-            if can_look(loss):
-                meter.look(history.step + 1, store)
             rate = config.learning_rate_at(history.step, history.seconds)
+            history.add(loss, norm, tokens, targets)
+            if can_look(loss):
+                history.look(store)
             optimizers.step(rate)
             optimizers.zero_grad()
 
-            # 4) Counted. A look at the numbers comes before the clock, as it waits for the device.
-            history.step += 1
+            # 4) A look at the numbers comes before the clock, as it waits for the device.
             if any(map(due, (config.log_every, config.evaluate_every, config.checkpoint_every))):
-                meter.look(history.step, store)
+                history.look(store)
             seconds = seconds_before + time.perf_counter() - begin
             # Where the clock is the budget, all must stop at the same step.
             history.seconds = gathered(seconds)[0] if config.seconds else seconds
             over = config.over(history.step, history.seconds)
             if over:
-                meter.look(history.step, store, last=True)
-            history.tokens = meter.tokens
+                history.look(store, last=True)
 
             # 5) Written down.
             row, evaluating = None, evaluate and (over or due(config.evaluate_every))
@@ -279,9 +277,9 @@ def train(model, dataset, collator, config, *, out=None, resume=False, evaluate=
                 row = {
                     "step": history.step,
                     "epoch": order.epoch,
-                    "loss": meter.mean_loss(),
+                    "loss": history.mean_loss(),
                     "learning_rate": rate,
-                    "gradient_norm": meter.norm,
+                    "gradient_norm": history.norm,
                     "tokens": history.tokens,
                     "seconds": round(history.seconds, 3),
                     "tokens_per_second": round(speed, 1),

@@ -298,7 +298,9 @@ def test_a_loss_or_gradient_that_is_not_finite_stops_before_the_step(tmp_path, k
     keep = [lambda model, step, row: before.append(weights(model))]
     with pytest.raises(TrainingStopped) as caught:
         go(tmp_path if folder else None, checkpoint_every=3, callbacks=keep, **run)
-    last = str(tmp_path / "checkpoints" / "step-00000006") if folder else "none was saved"
+    last = (
+        str(tmp_path / "checkpoints" / "step-00000006") if folder else "missing, as none was saved"
+    )
     assert_says(caught.value, ["step 8", last, "inf" if kind == "inf" else "nan"])
     assert len(before) == 7
     assert_same(run["model"], before[-1])
@@ -315,13 +317,13 @@ def test_a_loss_or_gradient_that_is_not_finite_stops_before_the_step(tmp_path, k
 def waiting(monkeypatch):
     """As on an accelerator: a look would make the program wait. Which steps were looked at."""
     monkeypatch.setattr(training, "can_look", lambda tensor: False)
-    looks, look = [], training.Meter.look
+    looks, look = [], History.look
 
-    def counted(self, step, store, last=False):
-        looks.append(step) if self.steps else None
-        look(self, step, store, last)
+    def counted(self, store, last=False):
+        looks.append(self.step) if self.unread else None
+        look(self, store, last)
 
-    monkeypatch.setattr(training.Meter, "look", counted)
+    monkeypatch.setattr(History, "look", counted)
     return looks
 
 

@@ -25,71 +25,64 @@ class History:
             (real ones, so far), `seconds`, `tokens_per_second`, and what the evaluation returned.
             NaN and infinity are `null` in the file.
         step, tokens, seconds: totals, resumed runs included.
+
+    While it runs, the numbers of a step stay on the device until somebody looks.
     """
 
     rows: list = field(default_factory=list)
     step: int = 0
     tokens: int = 0
     seconds: float = 0.0
+    targets: int = field(default=0, repr=False)  # predictions asked for
+    norm: float = field(default=0.0, repr=False)  # of the last gradient
+    loss_sum: float = field(default=0.0, repr=False)  # of the steps that are in no row yet
+    losses: int = field(default=0, repr=False)
+    unread: list = field(default_factory=list, repr=False)
 
     def curve(self, name):
         """(steps, values) of the rows that have `name`."""
         rows = [row for row in self.rows if name in row]
         return [row["step"] for row in rows], [row[name] for row in rows]
 
-    def state_dict(self):
-        """All of it, as plain values."""
-        return asdict(self)
-
-    def load_state_dict(self, state):
-        """Goes on after the steps of `state`."""
-        vars(self).update(state)
-
-
-class Meter:
-    """The numbers of the steps since the last look, left on the device so that it need not wait."""
-
-    def __init__(self):
-        self.steps = []  # not looked at yet
-        self.total, self.count, self.norm, self.tokens, self.targets = 0.0, 0, 0.0, 0, 0
-
     def add(self, loss, norm, tokens, targets):
-        """Takes a step's numbers, tensors of no axes."""
-        self.steps.append((torch.stack((loss, norm)), tokens, targets))
+        """Counts a step; its numbers, tensors of no axes, are left where they are."""
+        self.step += 1
+        self.unread.append((torch.stack((loss, norm)), tokens, targets))
 
-    def look(self, step, store, last=False):
-        """Reads the numbers of the steps up to `step`; this is what waits for the device.
+    def look(self, store, last=False):
+        """Reads the numbers of the steps since the last look; this is what waits for the device.
 
         Raises:
             TrainingStopped: those of a step are not finite.
             ValueError: there was no label yet, after many steps or when this was the last.
         """
-        steps, self.steps = self.steps, []
-        for number, (pair, tokens, targets) in enumerate(steps, step + 1 - len(steps)):
+        first = self.step + 1 - len(self.unread)
+        for step, (pair, tokens, targets) in enumerate(self.unread, first):
             loss, self.norm = pair.tolist()
             if not (math.isfinite(loss) and math.isfinite(self.norm)):
                 saved = store.last() if store else None
                 raise TrainingStopped(
-                    f"step {number}: the loss is {loss} and the gradient norm {self.norm}; "
-                    + (f"the last good checkpoint is {saved}" if saved else "none was saved")
-                    + ". Try a lower learning rate or precision='fp32'"
+                    f"step {step}: the loss is {loss} and the gradient norm {self.norm}; "
+                    f"the last good checkpoint is {saved or 'missing, as none was saved'}. "
+                    "Try a lower learning rate or precision='fp32'"
                 )
-            self.total, self.count = self.total + loss, self.count + 1
+            self.loss_sum, self.losses = self.loss_sum + loss, self.losses + 1
             self.tokens, self.targets = self.tokens + tokens.item(), self.targets + targets.item()
-        if not self.targets and (last or step >= PATIENCE):
+        self.unread = []
+        if not self.targets and (last or self.step >= PATIENCE):
             raise ValueError(
-                f"no batch had a label in {step} steps, so there was nothing to learn; raise the "
-                "masking rate, or give texts that hold more than special tokens"
+                f"no batch had a label in {self.step} steps, so there was nothing to learn; raise "
+                "the masking rate, or give texts that hold more than special tokens"
             )
 
     def mean_loss(self):
         """The mean loss since it was last asked for."""
-        mean, self.total, self.count = self.total / max(1, self.count), 0.0, 0
+        mean, self.loss_sum, self.losses = self.loss_sum / max(1, self.losses), 0.0, 0
         return mean
 
     def state_dict(self):
-        """What has been counted and not been written down yet."""
-        return {name: getattr(self, name) for name in ("total", "count", "tokens", "targets")}
+        """All of it, as plain values."""
+        return asdict(self)
 
     def load_state_dict(self, state):
         """Goes on after the steps of `state`."""
