@@ -306,8 +306,7 @@ def train(model, dataset, collator, config, *, out=None, resume=False, evaluate=
                 state = {name: part.state_dict() for name, part in parts.items()}
                 if rank == 0:
                     store.save(history.step, model, state | {"run": run})
-                if processes > 1:
-                    distributed.barrier()  # nobody goes on before it is written
+                gathered(None)  # nobody goes on before it is written
         bar.close()
     return history
 

@@ -21,7 +21,6 @@ from training_toys import (
 )
 
 from mlm_lib.optimizers import Optimizers, inner_matrices, sparse_weights
-from mlm_lib.softmax import SampledSoftmaxLoss
 from mlm_lib.training import TrainingConfig
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -111,11 +110,9 @@ def test_a_gradient_of_another_kind_than_foretold_is_refused_by_name(said):
 # ---------------------------------------------------------------- a step
 
 
-@pytest.mark.parametrize("norm", [0.02, 1e9])
-def test_where_every_step_touches_every_row_it_is_adam(norm):
+def test_where_every_step_touches_every_row_it_is_adam():
     data = [list(range(9)), [*range(8, -1, -1)]]
-    settings = {"steps": 12, "batch_size": 1, "learning_rate": 0.1, "max_grad_norm": norm}
-    sparse, dense = pair(data, **settings)
+    sparse, dense = pair(data, steps=12, batch_size=1, learning_rate=0.1, max_grad_norm=0.02)
     same(sparse, dense, rtol=1e-4, atol=1e-5)
     assert not torch.equal(sparse.rows.weight, Table(True).rows.weight)
 
@@ -152,14 +149,6 @@ def test_rows_with_sparse_gradients_are_not_decayed_and_the_other_matrices_are()
     )
     assert torch.equal(plain.rows.weight, decayed.rows.weight)
     assert not torch.equal(plain.out.weight, decayed.out.weight)
-
-
-def test_the_gradient_norm_is_that_of_the_dense_gradients():
-    one, other = (
-        run(model=language_model(sparse), steps=1, log_every=1)[1] for sparse in (True, False)
-    )
-    norms = [history.rows[0]["gradient_norm"] for history in (one, other)]
-    assert norms[0] == pytest.approx(norms[1], rel=1e-5)
 
 
 def test_clipping_adds_up_a_rows_parts_before_it_squares_them():
@@ -201,27 +190,6 @@ def test_a_step_does_no_work_of_the_size_of_its_tables():
             optimizers.step(1e-3)
         optimizers.zero_grad()
     assert 0 < largest.elements < size
-
-
-# ---------------------------------------------------------------- runs
-
-
-def test_a_model_of_sparse_tables_alone_trains():
-    class Alone(nn.Module):
-        def __init__(self):
-            super().__init__()
-            torch.manual_seed(0)
-            self.table = nn.Embedding(len(VOCAB), 4, sparse=True)
-            self.softmax = SampledSoftmaxLoss(len(VOCAB), 4, 5, sparse=True)
-
-        def forward(self, input_ids, mask):
-            vectors, targets = self.table(input_ids[:, :-1]), input_ids[:, 1:]
-            return {"loss": self.softmax(vectors.flatten(0, 1), targets.flatten()) / 100}
-
-    model = Alone()
-    before = weights(model)
-    run(model=model, steps=3)
-    assert all(not torch.equal(before[name], now) for name, now in weights(model).items())
 
 
 # ---------------------------------------------------------------- Muon

@@ -1,6 +1,5 @@
 """Training: each step is the step of the textbook, alone and with others."""
 
-import copy
 import json
 
 import numpy as np
@@ -432,11 +431,6 @@ def test_a_data_set_of_the_datasets_library_trains():
 
     model, _ = go(data=Dataset.from_dict({"input_ids": ROWS}), group_by_length=True)
     assert_same(model, go(data=[{"input_ids": row} for row in ROWS], group_by_length=True)[0])
-
-
-def test_a_model_whose_output_is_a_plain_dictionary_trains_as_one_whose_output_is_not():
-    inner = tiny_of_transformers()
-    assert_same(go(model=Recorder(copy.deepcopy(inner)))[0].inner, go(model=inner)[0])
 
 
 # ---------------------------------------------------------------- several processes
