@@ -127,7 +127,7 @@ def restore(found, model, parts, run):
             )
     if weights.keys() != _own_tensors(model).keys():
         raise ValueError(f"{path} holds the weights of another model; start anew in another folder")
-    model.load_state_dict(weights, strict=False)  # of which a tied matrix has two, and one is there
+    model.load_state_dict(weights, strict=False)  # a tied matrix has two names, and one is here
     for name, part in parts.items():
         part.load_state_dict(state[name])
 
