@@ -308,9 +308,9 @@ CHANGES = {
     "seed of the masks": ({}, {"collate": collator(5)}, ["collator.seed=0", "5"]),
     "width": ({}, {"model": tiny(hidden_size=8)}, ["16", "8"]),
     "layers": ({}, {"model": tiny(num_layers=2)}, ["num_layers=1", "2"]),
-    "dropout": ({}, {"model": tiny(0.25)}, ["p=0.1", "p=0.25"]),
+    "dropout": ({}, {"model": tiny(0.25)}, ["dropout=0.1", "0.25"]),
     "longest row": ({"model": modern()}, {"model": modern(max_length=6)}, ["max_length", "6"]),
-    "activation": (HF, {"model": tiny_of_transformers(hidden_act="relu")}, ["GELU", "ReLU"]),
+    "activation": (HF, {"model": tiny_of_transformers(hidden_act="relu")}, ["gelu", "relu"]),
     "heads": (HF, {"model": tiny_of_transformers(num_attention_heads=4)}, ["heads=2", "4"]),
     "frozen weights": (HF, {"model": frozen()}, ["frozen=''", "bert.embeddings.word"]),
 }  # fmt: skip
