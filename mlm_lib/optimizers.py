@@ -62,7 +62,7 @@ class Optimizers:
 
     Attributes:
         weights: those that are trained, by name.
-        can_skip: whether `step` can be told on the device to change nothing.
+        sparse: the names of those whose gradients are sparse.
 
     Raises:
         ValueError: a model without weights to train.
@@ -81,9 +81,8 @@ class Optimizers:
             {"params": [p for p in dense if p.dim() < 2], "weight_decay": 0.0},
         ]
         options = {"lr": config.learning_rate, "betas": config.betas, "eps": config.eps}
-        # One pass over all weights, which can also be told to change nothing.
-        fused = device.type in ("cpu", "cuda")
-        self.adamw = torch.optim.AdamW(groups, **options, fused=fused)
+        # Fused: one pass over all weights.
+        self.adamw = torch.optim.AdamW(groups, **options, fused=device.type in ("cpu", "cuda"))
         self.beside, self.scale = {}, (config.inner_learning_rate or options["lr"]) / options["lr"]
         if self.sparse:
             rows = [self.weights[name] for name in sorted(self.sparse)]
@@ -96,7 +95,6 @@ class Optimizers:
                 adjust_lr_fn="match_rms_adamw",
             )
         self.all = [self.adamw, *self.beside.values()]
-        self.can_skip = self.adamw.defaults["fused"] and not self.beside
         self.zero_grad()  # of gradients that were left from before
 
     def clip(self, max_norm):
@@ -107,7 +105,11 @@ class Optimizers:
         """
         for name, weight in self.weights.items():
             if weight.grad is not None and weight.grad.is_sparse != (name in self.sparse):
-                raise ValueError(_unforeseen(name, weight.grad.is_sparse))
+                found, other = ("sparse", "dense") if weight.grad.is_sparse else ("dense", "sparse")
+                raise ValueError(
+                    f"{name} has a {found} gradient, where the modules that hold it foretell a "
+                    f"{other} one by their attribute sparse; set it to sparse={found == 'sparse'}"
+                )
         if not self.sparse:
             return torch.nn.utils.clip_grad_norm_(self.weights.values(), max_norm)
         numbers = []
@@ -121,13 +123,8 @@ class Optimizers:
         torch._foreach_mul_(numbers, (max_norm / (norm + 1e-6)).clamp(max=1.0))
         return norm
 
-    def step(self, rate, skip):
-        """One step at a learning rate; where it `can_skip`, a `skip` of 1 changes nothing.
-
-        Muon's rate follows the same schedule, up to its own highest value.
-        """
-        if self.can_skip:
-            self.adamw.found_inf = skip
+    def step(self, rate):
+        """One step at a learning rate. Muon's follows the same schedule, up to its own highest."""
         for optimizer in self.all:
             for group in optimizer.param_groups:
                 group["lr"] = rate * (self.scale if optimizer is self.beside.get(MUON) else 1.0)
@@ -149,15 +146,3 @@ class Optimizers:
         self.adamw.load_state_dict(own)
         for name, optimizer in self.beside.items():
             optimizer.load_state_dict(state[name])
-
-
-def _unforeseen(name, sparse):
-    if sparse:
-        return (
-            f"{name} has a sparse gradient, but not every module that holds it says sparse=True, "
-            "so it was given to AdamW, which cannot apply it; say so, or make the gradient dense"
-        )
-    return (
-        f"{name} has a dense gradient, but its module says sparse=True; it is used in another way "
-        "as well. Make it with sparse=False (a LanguageModel with sparse_embeddings=False)"
-    )

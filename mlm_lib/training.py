@@ -1,73 +1,44 @@
 """The training loop: a budget, a schedule, steps, and a log of them. Built in lesson 08.
 
-`train` reads from top to bottom as a step does: batch, loss, gradient, clipped, applied, counted,
-written down, kept. Devices and processes are left to Hugging Face `accelerate`, precision to
-torch's autocast, the order of the data to `batches.py`, surviving a crash to `checkpoints.py`.
+`train` reads from top to bottom as a step does: batch, loss, gradient, clipped, counted, applied,
+written down, kept. Precision is left to torch's autocast, the order of the data to `batches.py`,
+surviving a crash to `checkpoints.py`, and starting several processes to `torchrun`.
 """
 
 import math
 import os
+import random
 import time
-from collections.abc import Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from inspect import signature
 from pathlib import Path
 
+import numpy as np
 import torch
-from accelerate import PartialState
-from accelerate.utils import broadcast, broadcast_object_list, parse_flag_from_env, reduce, set_seed
+from torch import distributed
 from torch.nn.parallel import DistributedDataParallel
 from tqdm.auto import tqdm
 
-from mlm_lib.checks import (
-    can_look,
-    choice,
-    flag,
-    function,
-    number,
-    path_name,
-    refused,
-    shown,
-    whole_number,
-)
-from mlm_lib.engine.batches import Order, count_targets, example_length, own_share
-from mlm_lib.engine.checkpoints import (
-    Checkpoints,
-    RandomStates,
-    fingerprint,
-    refuse_another_run,
-    restore,
-)
+from mlm_lib.checks import can_look, choice, flag, number, path_name, whole_number
+from mlm_lib.engine.batches import Order, count_targets, example_length, gathered, own_share
+from mlm_lib.engine.checkpoints import Checkpoints, RandomStates, fingerprint, restore
 from mlm_lib.engine.files import only_writer
-from mlm_lib.engine.log import PATIENCE, ROW, History, Log, Meter
+from mlm_lib.engine.log import History, Log
 from mlm_lib.optimizers import Optimizers
 
-# ------------------------------------------------------------------------------------ schedule
-#
-# How to train: every setting of a run, its budget, and the learning rate along it. Lesson 08.
+# ------------------------------------------------------------------------------------ settings
 
-
-def linear(done):
-    """From 1 down to 0 in a straight line.
-
-    >>> linear(0.25)
-    0.75
-    """
-    return 1 - done
-
-
-def cosine(done):
-    """From 1 down to 0 along half a cosine: slow, fast, slow (Loshchilov & Hutter 2017)."""
-    return 0.5 * (1 + math.cos(math.pi * done))
-
-
-def constant(done):
-    """1 to the end."""
-    return 1.0
-
-
-SCHEDULES = {"linear": linear, "cosine": cosine, "constant": constant}
+# The learning rate after the warm-up, as a share of its highest value, when a share `done` of what
+# was left is done. Cosine is slow, fast, slow (Loshchilov & Hutter 2017).
+SCHEDULES = {
+    "linear": lambda done: 1 - done,
+    "cosine": lambda done: 0.5 * (1 + math.cos(math.pi * done)),
+    "constant": lambda done: 1.0,
+}
+# Settings that may change between a run and its continuation. A budget may grow.
+FREE = ["steps", "seconds", "device", "checkpoint_every", "log_every", "evaluate_every"]
+FREE += ["keep", "progress"]
 
 
 @dataclass
@@ -133,27 +104,23 @@ class TrainingConfig:
             setattr(self, name, whole_number(name, getattr(self, name)))
         for name in ("learning_rate", "max_grad_norm", "eps"):
             setattr(self, name, number(name, getattr(self, name), above=0))
+        for name in ("seconds", "inner_learning_rate"):
+            setattr(self, name, number(name, getattr(self, name), above=0, none=True))
         for name in ("warmup", "weight_decay"):
             setattr(self, name, number(name, getattr(self, name), least=0))
-        self.seconds = number("seconds", self.seconds, above=0, none=True)
         self.seed = whole_number("seed", self.seed, least=0, most=2**32 - 1)
-        self.schedule = choice("schedule", self.schedule, SCHEDULES)
-        self.precision = choice("precision", self.precision, ("auto", "fp32", "bf16"))
-        self.device = path_name("device", self.device)
-        self.optimizer = choice("optimizer", self.optimizer, ("adamw", "muon"))
-        name = "inner_learning_rate"
-        self.inner_learning_rate = number(name, self.inner_learning_rate, above=0, none=True)
+        self.betas = tuple(float(beta) for beta in self.betas)  # AdamW looks at them
+        choice("schedule", self.schedule, SCHEDULES)
+        choice("precision", self.precision, ("auto", "fp32", "bf16"))
+        choice("optimizer", self.optimizer, ("adamw", "muon"))
+        flag("group_by_length", self.group_by_length)
         if self.inner_learning_rate and self.optimizer != "muon":
-            raise ValueError(f"{name}={self.inner_learning_rate} is Muon's; set optimizer='muon'")
-        self.group_by_length = flag("group_by_length", self.group_by_length)
-        self.progress = None if self.progress is None else flag("progress", self.progress)
-        pair = isinstance(self.betas, (list, tuple)) and len(self.betas) == 2
-        if not pair or not all(0 <= number("betas", beta) < 1 for beta in self.betas):
-            raise refused("betas", self.betas, "a pair of numbers in 0..1, 1 excluded,")
-        self.betas = tuple(float(beta) for beta in self.betas)
+            raise ValueError(
+                f"inner_learning_rate={self.inner_learning_rate} is Muon's; set optimizer='muon'"
+            )
         if self.steps is None and self.seconds is None:
             raise ValueError("steps and seconds are both None; one of them must end the training")
-        if self.warmup >= 1 and self.steps is None:
+        if self.steps is None and self.warmup >= 1:
             raise ValueError(
                 f"warmup={self.warmup} counts steps, but only seconds are given; "
                 "write it as a share below 1"
@@ -185,11 +152,206 @@ class TrainingConfig:
         return late or (self.steps is not None and step >= self.steps)
 
 
+# ------------------------------------------------------------------------------------ training
+
+
+def train(model, dataset, collator, config, *, out=None, resume=False, evaluate=None, callbacks=()):
+    """Trains a model in place.
+
+    A loss or gradient that is not finite ends the run. On a CPU each step is looked at before it is
+    applied. An accelerator would have to be waited for: there it is when a row, an evaluation or a
+    checkpoint is due, so that no checkpoint holds NaN, but the model in memory may.
+
+    Args:
+        model: called with a batch as keywords, it returns a mapping with `loss`, a mean over the
+            labels that are not -100, weighted if the batch has `weights` of its rows (B,): a
+            `MaskedLanguageModel` or, without weights, a transformers model. Of a batch
+            without `labels` the loss must be a mean over all pairs of neighbours, as a
+            `LanguageModel`'s is. Sparse gradients are applied by SparseAdam, if their modules say
+            `sparse=True` (see `Optimizers`).
+        dataset: a sequence of examples, or an iterable that can be read again and again, such as
+            the streaming datasets of `datasets`; its `set_epoch` is called if it has one, and so is
+            its `fingerprint`, a dictionary by which a resumed run knows its data.
+        collator: turns a list of examples into a dictionary of tensors, such as `MaskingCollator`.
+            Its `state_dict`, `load_state_dict` and `fingerprint` are called if it has them.
+        config: a `TrainingConfig`.
+        out: folder for `log.jsonl` and `checkpoints/`; None writes nothing. No other program may
+            write there at the same time.
+        resume: go on from the last checkpoint in `out`, or from the start if there is none yet. On
+            a CPU, with a budget in steps, the final weights are to the bit those of an
+            uninterrupted run.
+        evaluate: called as `evaluate(model)` every `evaluate_every` steps and at the end; the
+            numbers it returns by name go into the log. `HeldOut` is one.
+        callbacks: called as `callback(model, step, row)` after each step; row is None where nothing
+            was logged.
+
+    Returns:
+        A `History`.
+
+    Raises:
+        TrainingStopped: a loss or gradient norm that is NaN or infinite; it names the step and the
+            last checkpoint.
+        ValueError: an empty dataset, one without a label in 100 steps, a model with sparse
+            gradients that no module foretold, checkpoints that are damaged or of another run.
+        FileExistsError: `out` holds checkpoints and `resume` is False.
+        BlockingIOError: another program writes to `out`.
+        OSError: a checkpoint could not be written; those before it are intact.
+    """
+    device, rank, processes = _place(config)
+    order = Order(dataset, config.batch_size, config.seed, grouped=config.group_by_length)
+    with nullcontext() if out is None or rank else only_writer(path_name("out", out)):
+        # What the run is made of. Each process has a dropout of its own.
+        seed = (config.seed + rank) % 2**32
+        random.seed(seed)
+        np.random.seed(seed)
+        torch.manual_seed(seed)
+        model.to(device)
+        optimizers = Optimizers(model, config, device)
+        if optimizers.sparse and processes > 1:
+            raise ValueError(
+                f"{min(optimizers.sparse)} has sparse gradients, which several processes cannot "
+                f"average; use one process instead of {processes}"
+            )
+        history, random_states = History(), RandomStates(device, rank)
+        parts = {"optimizer": optimizers, "order": order, "history": history}
+        parts |= {"collator": collator} if hasattr(collator, "state_dict") else {}
+        parts["random"] = random_states  # the last: what the others do may draw
+        store = log = None
+        if out is not None:
+            settings = {name: value for name, value in vars(config).items() if name not in FREE}
+            run = fingerprint(model, dataset, collator, settings)
+            store = Checkpoints(Path(out) / "checkpoints", config.keep)
+            if found := store.open(resume):
+                restore(found, model, parts, run)
+            log = Log(Path(out) / "log.jsonl", history.rows) if rank == 0 else None
+        prepared = DistributedDataParallel(model) if processes > 1 else model
+        model.train()
+        bf16 = config.precision == "bf16" or (config.precision == "auto" and native_bf16(device))
+        hidden = None if config.progress is None else not config.progress
+        bar = tqdm(total=config.steps, initial=history.step, disable=hidden)
+        seconds_before, tokens_before, begin = history.seconds, history.tokens, time.perf_counter()
+
+        def due(every):
+            return every is not None and history.step % every == 0
+
+        while not config.over(history.step, history.seconds):
+            # 1) A batch, masked anew, and what this process takes of it.
+            batch = collator(order.next())
+            _refuse_weights_unread(batch, model)
+            batch, weight, tokens, targets = own_share(batch, device, rank, processes)
+
+            # 2) The loss over all processes, and its gradient, which they average by themselves.
+            #    Over no labels the mean of a transformers model is NaN; it counts 0 times.
+            with torch.autocast(device.type, torch.bfloat16, enabled=bf16):
+                loss = prepared(**batch)["loss"]
+            loss = (loss * weight).where(weight > 0, 0.0)
+            loss.backward()
+            loss = loss.detach()
+            if processes > 1:
+                distributed.all_reduce(loss)
+                loss = loss / processes
+
+            # 3) The gradient clipped, the step counted, and applied at its rate.
+            norm = optimizers.clip(config.max_grad_norm)
+            rate = config.learning_rate_at(history.step, history.seconds)
+            history.add(loss, norm, tokens, targets)
+            if can_look(loss):
+                history.look(store)
+            optimizers.step(rate)
+            optimizers.zero_grad()
+
+            # 4) A look at the numbers comes before the clock, as it waits for the device.
+            if any(map(due, (config.log_every, config.evaluate_every, config.checkpoint_every))):
+                history.look(store)
+            seconds = seconds_before + time.perf_counter() - begin
+            # Where the clock is the budget, all must stop at the same step.
+            history.seconds = gathered(seconds)[0] if config.seconds else seconds
+            over = config.over(history.step, history.seconds)
+            if over:
+                history.look(store, last=True)
+
+            # 5) Written down.
+            row, evaluating = None, evaluate and (over or due(config.evaluate_every))
+            if over or due(config.log_every) or evaluating:
+                speed = (history.tokens - tokens_before) / (history.seconds - seconds_before)
+                row = {
+                    "step": history.step,
+                    "epoch": order.epoch,
+                    "loss": history.mean_loss(),
+                    "learning_rate": rate,
+                    "gradient_norm": history.norm,
+                    "tokens": history.tokens,
+                    "seconds": round(history.seconds, 3),
+                    "tokens_per_second": round(speed, 1),
+                }
+                if evaluating:
+                    with random_states.kept(), modes_kept(model):
+                        numbers = evaluate(model)
+                    if taken := numbers.keys() & row.keys():
+                        raise ValueError(
+                            f"evaluate returned {min(taken)!r}, which each row has already; "
+                            "give it another name"
+                        )
+                    row |= {name: float(value) for name, value in numbers.items()}
+                history.rows.append(row)
+                bar.set_postfix(loss=f"{row['loss']:.3f}", tokens_per_second=f"{speed:.0f}")
+                if log:
+                    log.write(row)
+            bar.update()
+            for callback in callbacks:
+                callback(model, history.step, row)
+
+            # 6) Kept. Every process gives its part of the state, and the first one writes it.
+            if store and (over or due(config.checkpoint_every)):
+                state = {name: part.state_dict() for name, part in parts.items()}
+                if rank == 0:
+                    store.save(history.step, model, state | {"run": run})
+                gathered(None)  # nobody goes on before it is written
+        bar.close()
+    return history
+
+
+def _place(config):
+    """The device, this process's number, and how many there are, as `torchrun` tells them."""
+    found = torch.accelerator.current_accelerator(check_available=True)
+    device = torch.device("cpu") if config.device == "cpu" or found is None else found
+    if config.device not in ("auto", device.type):
+        raise ValueError(f"device={config.device!r}, but this machine has {device.type!r}")
+    if int(os.environ.get("WORLD_SIZE", 1)) > 1 and not distributed.is_initialized():
+        distributed.init_process_group()
+    if not distributed.is_initialized():
+        return device, 0, 1
+    rank, processes = distributed.get_rank(), distributed.get_world_size()
+    if device.type != "cpu":
+        device = torch.device(device.type, int(os.environ.get("LOCAL_RANK", rank)))
+        torch.accelerator.set_device_index(device.index)
+    return device, rank, processes
+
+
+def native_bf16(device="cpu"):
+    """Whether the hardware multiplies bfloat16 itself; elsewhere it is emulated, and slower."""
+    kind = torch.device(device).type
+    if kind == "cuda":
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    if kind != "cpu":
+        return False
+    able = torch.cpu.get_capabilities()
+    return bool(able.get("avx512_bf16") or able.get("amx_bf16") or able.get("bf16"))
+
+
+def _refuse_weights_unread(batch, model):
+    """transformers' models take any keyword and forget those unknown, so a model must name it."""
+    if "weights" in batch and "weights" not in signature(model.forward).parameters:
+        raise ValueError(
+            f"the batches have weights, which the forward of {type(model).__name__} does not name, "
+            "so that its loss would leave them out; train a MaskedLanguageModel, such as "
+            "from_hf(model)"
+        )
+
+
 # ------------------------------------------------------------------------------------ held out
 #
-# Looks at a model in the midst of its training that leave no trace. Built in lesson 08.
-#
-# `HeldOut` measures it on rows that it is not trained on, `ShowPredictions` fills chosen blanks.
+# Looks at a model in the midst of its training, which leave no trace.
 
 
 @contextmanager
@@ -219,11 +381,8 @@ class HeldOut:
     """
 
     def __init__(self, examples, collator, *, batch_size=64, name="held_out_loss"):
-        size, collator = whole_number("batch_size", batch_size), function("collator", collator)
-        if not hasattr(examples, "__iter__"):
-            raise refused("examples", examples, "a list of examples")
+        size, self.name = whole_number("batch_size", batch_size), name
         examples = sorted(examples, key=example_length)
-        self.name = path_name("name", name)
         starts = range(0, len(examples), size)
         self.batches = [collator(examples[start : start + size]) for start in starts]
         self.count = sum(count_targets(batch).item() for batch in self.batches)
@@ -260,8 +419,6 @@ class ShowPredictions:
 
     def __init__(self, tokenizer, sentences, *, every=100, top_k=3):
         self.every, self.top_k = whole_number("every", every), whole_number("top_k", top_k)
-        if isinstance(sentences, str) or not all(isinstance(text, str) for text in sentences):
-            raise refused("sentences", sentences, "a list of texts")
         self.tokenizer = tokenizer
         self.rows = [(text, torch.tensor([tokenizer.encode(text)])) for text in sentences]
         for text, ids in self.rows:  # (1, T)
@@ -278,294 +435,6 @@ class ShowPredictions:
             for text, ids in self.rows:
                 logits = model(input_ids=ids.to(device))["logits"][0]  # (T, V)
                 blanks = logits[ids[0] == self.tokenizer.mask_token_id]  # (blanks, V)
-                words = " | ".join(self._words(blank) for blank in blanks)
-                tqdm.write(f"step {step:>6}  {text}  ->  {words}")
-
-    def _words(self, blank):
-        """The likeliest tokens of one blank's logits (V,), the best first."""
-        best = blank.topk(min(self.top_k, len(blank))).indices.tolist()
-        return " ".join(self.tokenizer.decode([index]) for index in best)
-
-
-# Some of these names are only passed on: they are imported from here elsewhere.
-
-# Settings that may change between a run and its continuation. A budget may grow.
-FREE = (
-    *("steps", "seconds", "device", "checkpoint_every", "log_every", "evaluate_every"),
-    *("keep", "progress"),
-)
-
-
-def train(model, dataset, collator, config, *, out=None, resume=False, evaluate=None, callbacks=()):
-    """Trains a model in place.
-
-    A step whose loss or gradient is not finite is not applied, nor is any after it. That is decided
-    on the device. The program itself looks at each step's numbers where that costs nothing; on an
-    accelerator, which it would make wait, when a row, an evaluation or a checkpoint is due, and
-    after 100 steps at the latest.
-
-    Args:
-        model: called with a batch as keywords, it returns a mapping with `loss`, a mean over the
-            labels that are not -100, weighted if the batch has `weights` of its rows (B,): a
-            `MaskedLanguageModel` or, without weights, a transformers model. Of a batch
-            without `labels` the loss must be a mean over all pairs of neighbours, as a
-            `LanguageModel`'s is. Sparse gradients are applied by SparseAdam, if their modules say
-            `sparse=True` (see `Optimizers`). With these, as with Muon, an accelerator is waited
-            for at each step.
-        dataset: a sequence of examples, or an iterable that can be read again and again, such as
-            the streaming datasets of `datasets`; its `set_epoch` is called if it has one, and so is
-            its `fingerprint`, by which a resumed run knows its data.
-        collator: turns a list of examples into a dictionary of tensors, such as `MaskingCollator`.
-            Its `state_dict`, `load_state_dict` and `fingerprint` are called if it has them.
-        config: a `TrainingConfig`.
-        out: folder for `log.jsonl` and `checkpoints/`; None writes nothing. No other program may
-            write there at the same time.
-        resume: go on from the last intact checkpoint in `out`, or from the start if there is none
-            yet. On a CPU, with a budget in steps, the final weights are to the bit those of an
-            uninterrupted run.
-        evaluate: called as `evaluate(model)` every `evaluate_every` steps and at the end; the
-            numbers it returns go into the log. `HeldOut` is one.
-        callbacks: called as `callback(model, step, row)` after each step; row is None where nothing
-            was logged.
-
-    Returns:
-        A `History`.
-
-    Raises:
-        TrainingStopped: a loss or gradient norm that is NaN or infinite; it names the step and the
-            last checkpoint.
-        ValueError: an empty dataset, one without a label in 100 steps, a model without a loss or
-            with sparse gradients that no module foretold, checkpoints of another run.
-        FileExistsError: `out` holds checkpoints and `resume` is False.
-        BlockingIOError: another program writes to `out`.
-        OSError: a checkpoint could not be written; those before it are intact.
-    """
-    callbacks = _doors(model, collator, config, out, resume, evaluate, callbacks)
-    machine = _machine(config)
-    device, main, processes = machine.device, machine.is_main_process, machine.num_processes
-    order = Order(dataset, config.batch_size, config.seed, grouped=config.group_by_length)
-    with ExitStack() as at_the_end:
-        store = found = log = None
-        if out is not None:
-            at_the_end.enter_context(_one_writer(out, machine))
-            settings = {name: value for name, value in vars(config).items() if name not in FREE}
-            run = fingerprint(model, dataset, collator, settings)
-            store = Checkpoints(Path(out) / "checkpoints", config.keep)
-            found = store.open(resume)
-            if found:
-                refuse_another_run(found[2]["fingerprint"], run, store.path(found[0]))
-        # Each process has a dropout of its own.
-        set_seed((config.seed + machine.process_index) % 2**32)
-        model.to(device)
-        optimizers = Optimizers(model, config, device)
-        if optimizers.sparse and processes > 1:
-            raise ValueError(
-                f"{min(optimizers.sparse)} has sparse gradients, which several processes cannot "
-                f"average; use one process instead of {processes}"
-            )
-        meter, history = Meter(device), History()
-        random_states = RandomStates(device, machine.process_index)
-        parts = {"optimizer": optimizers, "order": order, "history": history, "meter": meter}
-        parts |= {"collator": collator} if hasattr(collator, "state_dict") else {}
-        parts["random"] = random_states  # the last: what the others do may draw
-        if found:
-            restore(found, model, parts)
-        if out is not None and main:
-            log = Log(Path(out) / "log.jsonl", history.rows)
-        prepared = DistributedDataParallel(model) if processes > 1 else model
-        model.train()
-        bf16 = config.precision == "bf16" or (config.precision == "auto" and native_bf16(device))
-        free = can_look(torch.empty(0, device=device))
-        hidden = None if config.progress is None else not config.progress
-        bar = tqdm(total=config.steps, initial=history.step, disable=hidden)
-        at_the_end.callback(bar.close)
-        seconds_before, tokens_before, begin = history.seconds, history.tokens, time.perf_counter()
-
-        while not config.over(history.step, history.seconds):
-            # 1) A batch, masked anew, and what this process takes of it.
-            batch = _batch(collator(order.next()), model)
-            batch, weight, tokens, targets = own_share(
-                batch, device, machine.process_index, processes
-            )
-
-            # 2) The loss over all processes, and its gradient, which they average by themselves.
-            with torch.autocast(device.type, torch.bfloat16, enabled=bf16):
-                loss = _loss(prepared(**batch))
-            (loss * weight).backward()
-            loss = loss.detach() * weight
-            loss = reduce(loss, "sum") / processes if processes > 1 else loss
-
-            # 3) The gradient clipped and applied at this step's rate, unless it is not finite: told
-            #    by `skip`, the optimizer changes nothing, and nobody waits for the device.
-            norm = optimizers.clip(config.max_grad_norm)
-            skip = meter.add(loss, norm, tokens, targets)
-            if not optimizers.can_skip:  # what cannot be told must be seen
-                meter.look(history.step + 1, store)
-            rate = config.learning_rate_at(history.step, history.seconds)
-            optimizers.step(rate, skip)
-            optimizers.zero_grad()
-
-            # 4) Counted. A look at the numbers comes before the clock, as it waits for the device.
-            history.step += 1
-            logging, evaluating, saving = (
-                every is not None and history.step % every == 0
-                for every in (config.log_every, config.evaluate_every, config.checkpoint_every)
-            )
-            if free or logging or evaluating or saving or len(meter.steps) >= PATIENCE:
-                meter.look(history.step, store)
-            history.seconds = _agreed(seconds_before + time.perf_counter() - begin, config, machine)
-            over = config.over(history.step, history.seconds)
-            if over:
-                meter.look(history.step, store, last=True)
-            history.tokens = meter.tokens
-
-            # 5) Written down.
-            row = None
-            if logging or over or (evaluating and evaluate):
-                speed = (history.tokens - tokens_before) / (history.seconds - seconds_before)
-                row = {
-                    "step": history.step,
-                    "epoch": order.epoch,
-                    "loss": meter.mean_loss(),
-                    "learning_rate": rate,
-                    "gradient_norm": meter.norm,
-                    "tokens": history.tokens,
-                    "seconds": round(history.seconds, 3),
-                    "tokens_per_second": round(speed, 1),
-                }
-                if evaluate and (evaluating or over):
-                    with random_states.kept(), modes_kept(model):
-                        row |= _evaluated(evaluate(model), row)
-                history.rows.append(row)
-                bar.set_postfix(loss=f"{row['loss']:.3f}", tokens_per_second=f"{speed:.0f}")
-                if log:
-                    log.write(row)
-            bar.update()
-            for callback in callbacks:
-                callback(model, history.step, row)
-
-            # 6) Kept. Every process gives its part of the state, and the first one writes it.
-            if store and (saving or over):
-                state = {name: part.state_dict() for name, part in parts.items()}
-                if main:
-                    store.save(history.step, model, state | {"fingerprint": run})
-                machine.wait_for_everyone()
-    return history
-
-
-def _doors(model, collator, config, out, resume, evaluate, callbacks):
-    """Refuses arguments of `train` that are no such thing; the callbacks as a list."""
-    if not isinstance(model, torch.nn.Module):
-        raise refused("model", model, "a torch module")
-    if not isinstance(config, TrainingConfig):
-        raise refused("config", config, "a TrainingConfig")
-    function("collator", collator)
-    function("evaluate", evaluate, none=True)
-    if getattr(evaluate, "name", None) in ROW:  # found now, and not at the end of a long run
-        raise refused("evaluate.name", evaluate.name, f"a name other than {', '.join(ROW)}")
-    if out is not None:
-        path_name("out", out)
-    flag("resume", resume)
-    if not isinstance(callbacks, (list, tuple)):
-        raise refused("callbacks", callbacks, "a list of functions")
-    return [function("callbacks", callback) for callback in callbacks]
-
-
-def native_bf16(device="cpu"):
-    """Whether the hardware multiplies bfloat16 itself; elsewhere it is emulated, and slower."""
-    kind = torch.device(device).type
-    if kind == "cuda":
-        return torch.cuda.is_bf16_supported(including_emulation=False)
-    if kind != "cpu":
-        return False
-    able = torch.cpu.get_capabilities()
-    return bool(able.get("avx512_bf16") or able.get("amx_bf16") or able.get("bf16"))
-
-
-def _machine(config):
-    """The device, and this process among the others, as accelerate sees them."""
-    if not torch.distributed.is_initialized():
-        # It remembers the first device of the program and refuses others. Each run chooses anew.
-        PartialState._reset_state()
-    # Where it may look for an accelerator and finds none, it takes each of several processes for
-    # the only one. So it is told.
-    none_here = parse_flag_from_env("ACCELERATE_USE_CPU") or not torch.accelerator.is_available()
-    machine = PartialState(cpu=config.device == "cpu" or none_here)
-    if config.device not in ("auto", machine.device.type):
-        raise ValueError(
-            f"device={config.device!r}, but accelerate finds {machine.device.type!r} here; "
-            "use device='auto'"
-        )
-    started = os.environ.get("WORLD_SIZE", "1")
-    if started != str(machine.num_processes):
-        raise ValueError(
-            f"WORLD_SIZE={started}, but accelerate sees processes={machine.num_processes}, which "
-            "would each train on everything; start them by torchrun, or with device='cpu'"
-        )
-    if machine.num_processes > config.batch_size:
-        raise ValueError(
-            f"batch_size={config.batch_size} is less than the {machine.num_processes} processes; "
-            "raise it"
-        )
-    return machine
-
-
-@contextmanager
-def _one_writer(out, machine):
-    """Holds the folder by the first process. If it cannot be had, all of them say so."""
-    with ExitStack() as held:
-        refusal = [None]
-        if machine.is_main_process:
-            try:
-                held.enter_context(only_writer(out))
-            except OSError as error:
-                refusal = [error]
-        broadcast_object_list(refusal)
-        if refusal[0] is not None:
-            raise refusal[0]
-        yield
-
-
-def _batch(batch, model):
-    if not isinstance(batch, Mapping):
-        raise ValueError(f"the collator returned {shown(batch)}; a dictionary of tensors is needed")
-    if "weights" in batch:  # transformers' models take any keyword, and forget those unknown
-        reads = signature(getattr(model, "_orig_mod", model).forward).parameters
-        if "labels" in reads and "weights" not in reads:
-            raise ValueError(
-                f"the batches have weights, which a {type(model).__name__} leaves out of its loss; "
-                "train a MaskedLanguageModel, such as from_hf(model)"
-            )
-    return batch
-
-
-def _loss(output):
-    loss = output["loss"] if "loss" in output else None
-    if loss is None:
-        raise ValueError(
-            f"the model returned no loss, only {', '.join(output)}; "
-            "it must return one when it is given labels"
-        )
-    return loss
-
-
-def _agreed(seconds, config, machine):
-    """The first process's clock where it is the budget: all must stop at the same step."""
-    if machine.num_processes == 1 or config.seconds is None:
-        return seconds
-    return broadcast(torch.tensor(seconds, dtype=torch.float64, device=machine.device)).item()
-
-
-def _evaluated(numbers, row):
-    """What an evaluation returned, as plain numbers under names that the row has not yet."""
-    try:
-        numbers = {name: float(value) for name, value in numbers.items()}
-    except (AttributeError, TypeError, ValueError):
-        raise ValueError(
-            f"evaluate returned {shown(numbers)}; a dictionary of numbers by name is needed"
-        ) from None
-    if taken := numbers.keys() & row.keys():
-        raise ValueError(
-            f"evaluate returned {min(taken)!r}, which each row has already; give it another name"
-        )
-    return numbers
+                best = blanks.topk(min(self.top_k, blanks.shape[1])).indices.tolist()  # best first
+                words = [" ".join(self.tokenizer.decode([i]) for i in one) for one in best]
+                tqdm.write(f"step {step:>6}  {text}  ->  {' | '.join(words)}")

@@ -23,43 +23,32 @@ from mlm_lib.training import TrainingConfig, train
 ROOT = Path(training.__file__).resolve().parents[1]
 TOKENIZER = tokenizer_of(*"abcdefghijklmnopqrstuvwxyz")
 VOCAB = list(TOKENIZER.vocab)
-SIZES = {
-    "hidden_size": 16,
-    "num_layers": 1,
-    "num_heads": 2,
-    "intermediate_size": 32,
-    "max_length": 16,
-}
-ROWS = [
-    [2, *(5 + (3 * i + j) % 26 for j in range(3 + 7 * i % 11)), 3] for i in range(46)
-]  # 5 to 15 tokens
+# 46 rows of 5 to 15 tokens
+ROWS = [[2, *(5 + (3 * i + j) % 26 for j in range(3 + 7 * i % 11)), 3] for i in range(46)]
+SIZES = {"hidden_size": 16, "num_layers": 1, "num_heads": 2, "intermediate_size": 32}
+SIZES["max_length"] = 16
 
 
-def tiny(dropout=0.1, seed=0):
+def tiny(dropout=0.1, seed=0, **sizes):
     torch.manual_seed(seed)
-    return MaskedLanguageModel.from_config(EncoderConfig(len(VOCAB), **SIZES, dropout=dropout))
+    config = EncoderConfig(len(VOCAB), **SIZES | sizes, dropout=dropout)
+    return MaskedLanguageModel.from_config(config)
 
 
 def tiny_of_transformers(dropout=0.0, **options):
     torch.manual_seed(0)
-    sizes = {
-        "hidden_size": 16,
-        "num_hidden_layers": 1,
-        "num_attention_heads": 2,
-        "intermediate_size": 32,
-    }
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "intermediate_size": 32}
     drops = {"hidden_dropout_prob": dropout, "attention_probs_dropout_prob": dropout}
-    return BertForMaskedLM(
-        BertConfig(vocab_size=len(VOCAB), max_position_embeddings=16, **sizes | drops | options)
-    )
+    sizes |= {"num_attention_heads": 2, "max_position_embeddings": 16}
+    return BertForMaskedLM(BertConfig(vocab_size=len(VOCAB), **sizes | drops | options))
 
 
-def tiny_language_model(**options):
+def tiny_language_model(sparse=False, vocab_size=len(VOCAB), **options):
     torch.manual_seed(0)
     contextualizer = LSTMContextualizer(16, 16, 1, bidirectional=True)
-    return LanguageModel(
-        len(VOCAB), nn.Embedding(len(VOCAB), 16), contextualizer, bidirectional=True, **options
-    )
+    options = {"bidirectional": True, "sparse_embeddings": sparse} | options
+    table = nn.Embedding(vocab_size, 16, sparse=sparse)
+    return LanguageModel(vocab_size, table, contextualizer, **options)
 
 
 def padded(rows):
@@ -73,32 +62,14 @@ def collator(seed=0, **options):
 
 
 def go(
-    out=None,
-    *,
-    model=None,
-    data=ROWS,
-    collate=None,
-    resume=False,
-    evaluate=None,
-    callbacks=(),
+    out=None, *, model=None, data=ROWS, collate=None, resume=False, evaluate=None, callbacks=(),
     **settings,
-):
+):  # fmt: skip
     """Train the tiny model; settings are those of the configuration."""
-    model = model or tiny()
-    config = TrainingConfig(
-        **{"steps": 10, "batch_size": 8, "precision": "fp32", "device": "cpu"} | settings
-    )
-    history = train(
-        model,
-        data,
-        collate or collator(),
-        config,
-        out=out,
-        resume=resume,
-        evaluate=evaluate,
-        callbacks=callbacks,
-    )
-    return model, history
+    model, collate = model or tiny(), collate or collator()
+    settings = {"steps": 10, "batch_size": 8, "precision": "fp32", "device": "cpu"} | settings
+    more = {"out": out, "resume": resume, "evaluate": evaluate, "callbacks": callbacks}
+    return model, train(model, data, collate, TrainingConfig(**settings), **more)
 
 
 def weights(model):
@@ -122,10 +93,8 @@ def log_of(out):
 
 def timeless(rows):
     """Rows of the log without what a clock says."""
-    return [
-        {name: value for name, value in row.items() if name not in ("seconds", "tokens_per_second")}
-        for row in rows
-    ]
+    clock = ("seconds", "tokens_per_second")
+    return [{name: row[name] for name in row if name not in clock} for row in rows]
 
 
 def checkpoints(out):
@@ -133,11 +102,8 @@ def checkpoints(out):
 
 
 def contents(folder):
-    return {
-        path.relative_to(folder).as_posix(): path.read_bytes()
-        for path in folder.rglob("*")
-        if path.is_file()
-    }
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
 
 
 class Stream:
@@ -199,18 +165,14 @@ def draw_in_callback(model, step, row):
 def run_script(name, *arguments, processes=None):
     """Run tests/scripts/NAME.py in a fresh interpreter, or in several under torchrun; what it
     printed."""
-    environment = os.environ | {
-        "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}",
-        "OMP_NUM_THREADS": "1",
-        "PYTHONUTF8": "1",
-    }
-    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(processes)]
+    own = {"PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}", "PYTHONUTF8": "1"}
+    line = [sys.executable]
+    if processes:
+        line += ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={processes}"]
+    line += [str(ROOT / "tests" / "scripts" / f"{name}.py"), *map(str, arguments)]
     process = subprocess.run(
-        [
-            *(sys.executable, *(torchrun if processes else ())),
-            *(str(ROOT / "tests" / "scripts" / f"{name}.py"), *map(str, arguments)),
-        ],
-        env=environment, capture_output=True, text=True, encoding="utf-8", timeout=600,
+        line, env=os.environ | own | {"OMP_NUM_THREADS": "1"}, capture_output=True, text=True,
+        encoding="utf-8", timeout=600,
     )  # fmt: skip
     assert process.returncode == 0, process.stderr
     return process.stdout

@@ -8,8 +8,9 @@ import hashlib
 from itertools import islice
 
 import torch
+from torch import distributed
 
-from mlm_lib.checks import can_look, flag, whole_number
+from mlm_lib.checks import flag, whole_number
 
 IGNORE = -100  # the label of a position that has none
 # Batches whose rows are sorted together when rows of like length share one, as in transformers.
@@ -31,13 +32,9 @@ class Order:
     """
 
     def __init__(self, dataset, batch_size, seed=0, *, grouped=False):
+        self.dataset, self.seed, self.grouped = dataset, seed, flag("grouped", grouped)
         self.batch_size = whole_number("batch_size", batch_size)
-        self.seed, self.grouped = whole_number("seed", seed, least=None), flag("grouped", grouped)
-        self.dataset, self.sized = dataset, is_sized(dataset)
-        if not self.sized and not hasattr(dataset, "__iter__"):
-            raise ValueError(f"a {type(dataset).__name__} holds no examples; pass a list of them")
-        if self.sized and not len(dataset):
-            raise ValueError("the dataset is empty; there is nothing to train on")
+        self.sized = is_sized(dataset)
         if not self.sized and iter(dataset) is dataset:
             raise ValueError(
                 f"a {type(dataset).__name__} can be read only once; "
@@ -47,11 +44,14 @@ class Order:
             raise ValueError(
                 "group_by_length needs a dataset with a length, which a stream has not; turn it off"
             )
-        self.epoch, self.place, self.batches = 0, 0, None
-        self._tell_epoch()
+        self.load_state_dict({"epoch": 0, "place": 0})
 
     def next(self):
-        """The next list of examples; after the last of an epoch comes the first of the next."""
+        """The next list of examples; after the last of an epoch comes the first of the next.
+
+        Raises:
+            ValueError: there are no examples.
+        """
         while True:
             self.batches = self.batches or self._epoch()
             batch = next(self.batches, None)
@@ -69,14 +69,11 @@ class Order:
     def load_state_dict(self, state):
         """Goes on after the batches of `state`."""
         self.epoch, self.place, self.batches = state["epoch"], state["place"], None
-
-    def _tell_epoch(self):
         if hasattr(self.dataset, "set_epoch"):
             self.dataset.set_epoch(self.epoch)
 
     def _epoch(self):
         """The batches of this epoch from `place` on."""
-        self._tell_epoch()
         if self.sized:
             for numbers in self._numbers()[self.place :]:
                 yield [self.dataset[number] for number in numbers]
@@ -88,12 +85,17 @@ class Order:
     def _numbers(self):
         """The epoch's batches, as the numbers of their examples."""
         # 1) A permutation, another one in each epoch.
-        generator = torch.Generator().manual_seed(_seed(self.seed, "order", self.epoch))
+        digest = hashlib.blake2b(f"{self.seed} order {self.epoch}".encode(), digest_size=8).digest()
+        seed = int.from_bytes(digest, "little") >> 1  # 63 bits, which depend on seed and epoch
+        generator = torch.Generator().manual_seed(seed)
         order = torch.randperm(len(self.dataset), generator=generator).tolist()
         # 2) Where rows of like length share a batch: sorted, but only among their neighbours, so
         #    that an epoch does not go from short to long.
         if self.grouped:
-            order = self._sorted_in_pools(order)
+            lengths = [example_length(self.dataset[number]) for number in range(len(order))]
+            size = POOL * self.batch_size
+            pools = [order[start : start + size] for start in range(0, len(order), size)]
+            order = [n for pool in pools for n in sorted(pool, key=lengths.__getitem__)]
         # 3) Cut into batches, of which the sorted ones come in random order.
         starts = range(0, len(order), self.batch_size)
         batches = [order[start : start + self.batch_size] for start in starts]
@@ -101,13 +103,6 @@ class Order:
             shuffled = torch.randperm(len(batches), generator=generator).tolist()
             batches = [batches[number] for number in shuffled]
         return batches
-
-    def _sorted_in_pools(self, order):
-        lengths = [example_length(self.dataset[number]) for number in range(len(self.dataset))]
-        size, result = POOL * self.batch_size, []
-        for start in range(0, len(order), size):
-            result += sorted(order[start : start + size], key=lengths.__getitem__)
-        return result
 
 
 def is_sized(dataset):
@@ -124,18 +119,7 @@ def example_length(example):
     return len(example["input_ids"] if hasattr(example, "keys") else example)
 
 
-def _seed(*parts):
-    """A number of 63 bits that depends on every part."""
-    digest = hashlib.blake2b(" ".join(map(str, parts)).encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "little") >> 1
-
-
 # ------------------------------------------------------------------------------------ shares
-
-
-def real_tokens(batch):
-    """The mask of real tokens (B, T), under the name that the batch has for it, or None."""
-    return batch.get("attention_mask", batch.get("mask"))
 
 
 def count_targets(batch):
@@ -150,10 +134,8 @@ def count_targets(batch):
     if "labels" in batch:
         asked = batch["labels"] != IGNORE  # (B, T)
         return (asked.sum(1) * batch["weights"]).sum() if "weights" in batch else asked.sum()
-    real = real_tokens(batch)
-    if real is None:
-        return torch.tensor(batch["input_ids"][:, 1:].numel())
-    return (real[:, 1:].bool() & real[:, :-1].bool()).sum()
+    real = _real_tokens(batch)
+    return (real[:, 1:] & real[:, :-1]).sum()
 
 
 def own_share(batch, device, rank=0, processes=1):
@@ -165,47 +147,46 @@ def own_share(batch, device, rank=0, processes=1):
 
         weight = processes · own labels / labels in the batch
 
-    and the average is the mean over all labels.
+    and the average is the mean over all labels. Where there are more processes than rows, those
+    without any take the first row, which then counts 0 times.
 
     Args:
         batch: tensors (B, …) by name.
         device: where to.
 
     Returns:
-        (batch, weight, tokens, targets): the own rows on the device, their weight, and of the
-        whole batch the real tokens and the predictions. The last three are tensors of no axes, on
-        the device that the batch came from: to look at them there is left to the caller.
+        (batch, weight, tokens, targets): the own rows and their weight on the device, and of the
+        whole batch the real tokens and the predictions. The last three are tensors of no axes, and
+        to look at them is left to the caller.
     """
-    real = real_tokens(batch)
-    tokens = torch.tensor(batch["input_ids"].numel()) if real is None else real.count_nonzero()
+    tokens = _real_tokens(batch).count_nonzero()
     targets = own = count_targets(batch)
     if processes > 1:
-        batch = {name: rows[rank::processes] for name, rows in batch.items()}
-        own = count_targets(batch)
+        has_rows = rank < len(batch["input_ids"])
+        rows = slice(rank, None, processes) if has_rows else slice(1)
+        batch = {name: values[rows].contiguous() for name, values in batch.items()}
+        own = count_targets(batch) * has_rows
     weight = processes * own / targets.where(targets > 0, 1)
-    batch = _never_without_labels(batch, own)
-    return {name: _moved(rows, device) for name, rows in batch.items()}, weight, tokens, targets
+    batch = {name: _moved(values, device) for name, values in batch.items()}
+    return batch, _moved(weight, device), tokens, targets
 
 
-def _never_without_labels(batch, own):
-    """The batch, in which a label whose loss counts 0 times stands where there is none.
-
-    Over no labels the mean of a transformers model is NaN, and 0 · NaN is NaN.
-    """
-    if can_look(own) and own:
-        return batch
-    batch = {
-        name: rows if len(rows) else rows.new_ones(1, *rows.shape[1:])
-        for name, rows in batch.items()
-    }
-    if "labels" in batch:
-        labels = batch["labels"]  # (B, T)
-        first = labels[:, :1].where(own > 0, 0)  # on an accelerator this asks without waiting
-        batch["labels"] = torch.cat((first, labels[:, 1:]), dim=1)
-    return batch
+def _real_tokens(batch):
+    """The mask of real tokens (B, T), under the name that the batch has for it; or all are real."""
+    mask = batch.get("attention_mask", batch.get("mask"))
+    return torch.ones_like(batch["input_ids"], dtype=torch.bool) if mask is None else mask.bool()
 
 
-def _moved(rows, device):
-    if device.type == "cuda" and rows.device.type == "cpu":
-        rows = rows.pin_memory()  # from pinned memory the copy runs beside the program
-    return rows.to(device, non_blocking=True)
+def gathered(value):
+    """What each process has for a value, in the order of their ranks; alone, its own only."""
+    if not distributed.is_initialized():
+        return [value]
+    values = [None] * distributed.get_world_size()
+    distributed.all_gather_object(values, value)
+    return values
+
+
+def _moved(values, device):
+    if device.type == "cuda" and values.device.type == "cpu":
+        values = values.pin_memory()  # from pinned memory the copy runs beside the program
+    return values.to(device, non_blocking=True)

@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 from small_runs import SMALL, lines
 
-from mlm_lib import training
+from mlm_lib.engine.checkpoints import Checkpoints
 from mlm_lib.pretrain import main
 
 MODERN = ('[model]\nencoder = "modern"', '[training]\noptimizer = "muon"')
@@ -43,7 +43,7 @@ def run_or_be_killed(arguments, seed=None):
         return os.waitpid(child, 0)[1]
     status = 1
     try:
-        save, rng = training.Checkpoints.save, random.Random(seed)
+        save, rng = Checkpoints.save, random.Random(seed)
         number, delay = rng.randint(1, 4), 0.03 * rng.random()
 
         def counted(*args):
@@ -54,7 +54,7 @@ def run_or_be_killed(arguments, seed=None):
             save(*args)
 
         if seed is not None:
-            training.Checkpoints.save = counted
+            Checkpoints.save = counted
         with open(os.devnull, "w") as sys.stdout:
             status = main(arguments)
     finally:
