@@ -210,6 +210,63 @@ def test_a_mark_survives_how_it_is_typed(line):
 
 # ---- the checks, checked -------------------------------------------------------------------------
 
+BASE = "def f(x):\n    y = x\n    z = x\n    y = x\n    return y + z\n\n\ndef g(x):\n    return x"
+
+
+@pytest.mark.parametrize(
+    "change, old, new",
+    [
+        ("-    z = x\n+    z = -x", "z = x", "z = -x"),
+        ("     return y [-+-]{+-+} z", "y + z", "y - z"),
+        ("     z = x\n-    y = x", "    z = x\n    y = x\n", "    z = x\n"),  # which of the two
+        (" def f(x):\n+    x = x + 1", "def f(x):", "def f(x):\n    x = x + 1"),
+        ("def g(x):\n    return -x", "    return x", "    return -x"),
+        ("+import math\n\ndef g(x):\n    return -x", BASE, f"import math\n{BASE[:-1]}-x"),
+        ("def h():\n    return 0", "    return x", "    return x\n\n\ndef h():\n    return 0"),
+    ],
+)
+def test_a_change_of_lines_or_of_a_definition_is_made_where_it_fits(change, old, new):
+    assert lab_answers.changed(BASE, change) == BASE.replace(old, new)
+
+
+@pytest.mark.parametrize(
+    "change, words",
+    [
+        ("-    y = x", "not found once, .* y = x"),  # two lines
+        ("-    y = 2", "not found once, .* y = 2"),  # none
+        ("-    return y + z\n-    z = x", "not found once, .* z = x"),  # the other way round
+        ("     z = x", "nothing is changed"),
+        ("def g(x):\n    return x", "nothing is changed"),
+        ("def g(x):\n    return -x\nstray = 1", "stray = 1"),
+        ("stray = 1", "stray = 1"),
+    ],
+)
+def test_a_change_that_does_not_fit_in_one_way_is_refused_with_the_answers_name(change, words):
+    text = f"# %% 02.1 wrong: the sign | its sign\n{change}\n"
+    with pytest.raises(ValueError, match=rf"02.1 \(the sign\): .*{words}"):
+        lab_answers.read_answers(text, {"02.1": BASE})
+
+
+def test_a_change_is_of_the_last_whole_text_above_it():
+    blocks = {
+        "right: of the solution": "-    z = x",
+        "whole right: by hand": "z = 1",
+        "wrong: two | is 2": "-z = 1\n+z = 2",
+        "start": "z = 3",
+        "wrong: four | is 4": " z = [-3-]{+4+}",
+    }
+    text = "\n\n".join(f"# %% 02.1 {head}\n{code}" for head, code in blocks.items())
+    answers = lab_answers.read_answers(text, {"02.1": BASE, "02.2": "w = 0"})
+    found = [(answer.right, answer.what, answer.words, answer.code) for answer in answers]
+    assert found == [
+        (True, "of the solution", "", BASE.replace("    z = x\n", "")),
+        (True, "by hand", "", "z = 1"),
+        (False, "two", "is 2", "z = 2"),
+        (False, "four", "is 4", "z = 4"),
+    ]
+    with pytest.raises(ValueError, match="begins with # %%, not with 'z = 1'"):
+        lab_answers.read_answers("z = 1", {})
+
 
 @pytest.fixture(scope="module")
 def said():
