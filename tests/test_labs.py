@@ -1,4 +1,9 @@
-"""The labs' form, the students' editions made from them, and our checks against seeded answers."""
+"""The labs' form, the students' editions made from them, and our checks against seeded answers.
+
+A lab's own solutions run twice in `course.py test`. In a kernel, with what they print and draw
+against what is stored: nbval. Here, once, by `lab_answers.try_all`: each check by itself, every
+seeded answer, and every task as a student gets it, where all tasks before it are solved.
+"""
 
 import ast
 import json
@@ -14,7 +19,7 @@ from notebook_form import alternative_texts, normalised, read, text
 
 from classroom.edition import HIDDEN, SOLUTION, start, student_edition
 from classroom.lab import MARK, ROOT, STUB, NotALab, labs, read_lab, read_submission
-from classroom.runner import UNANSWERED, execute, fresh_names, mark_task
+from classroom.runner import UNANSWERED, execute, fresh_names
 
 KEYS = list(labs())
 LESSONS = sorted(path.name[:2] for path in (ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb"))
@@ -134,17 +139,6 @@ def test_the_edition_runs_to_its_first_task_and_says_that_it_waits(key):
         for cell in edition(key)["cells"]:
             if cell["cell_type"] == "code":
                 execute("".join(cell["source"]), "cell", names)
-
-
-def test_every_task_of_the_edition_counts_as_unanswered(key, tmp_path):
-    lab, (path, _) = read_lab(labs()[key]), start(key, tmp_path)
-    answers, names = read_submission(path).answers, fresh_names()
-    for part in lab_answers.as_json(lab):
-        if "given" in part:
-            execute(part["given"], "given", names)
-        else:
-            assert mark_task(part, answers[part["name"]], dict(names))[0] == UNANSWERED
-            execute(part["solution"], "solution", names)
 
 
 def test_work_that_was_begun_is_never_overwritten(tmp_path):
@@ -269,16 +263,29 @@ def test_a_change_is_of_the_last_whole_text_above_it():
 
 
 @pytest.fixture(scope="module")
-def said():
-    """What the checks say of each seeded answer, by lab; each lab is tried once."""
+def tried(tmp_path_factory):
+    """What the checks say of a lab's seeded answers, and of the tasks as a student gets them: both
+    by the one run of the lab's own solutions in these tests."""
     found = {}
 
     def of(key):
         if key not in found:
-            found[key] = lab_answers.try_all(read_lab(labs()[key]), lab_answers.answers_of(key))
+            path, _ = start(key, tmp_path_factory.mktemp(key))
+            untouched = [
+                lab_answers.Answer(name, False, "not begun", "", cell)
+                for name, (cell,) in read_submission(path).answers.items()
+            ]
+            lab, answers = read_lab(labs()[key]), lab_answers.answers_of(key)
+            said = lab_answers.try_all(lab, answers + untouched)
+            found[key] = {a: said[a] for a in answers}, {a.task: said[a] for a in untouched}
         return found[key]
 
     return of
+
+
+@pytest.fixture
+def said(key, tried):
+    return tried(key)[0]
 
 
 def test_every_task_has_four_wrong_answers_and_two_right_ones(key):
@@ -292,17 +299,23 @@ def test_every_task_has_four_wrong_answers_and_two_right_ones(key):
 
 
 @pytest.mark.slow
-def test_right_answers_pass_and_wrong_ones_fail_with_words_that_name_the_mistake(key, said):
+def test_right_answers_pass_and_wrong_ones_fail_with_words_that_name_the_mistake(said):
     trouble = [
         f"{answer.task} ({answer.what}): {told}"
-        for answer, result in said(key).items()
+        for answer, result in said.items()
         if (told := lab_answers.fails(answer, result))
     ]
     assert not trouble, "\n".join(trouble)
 
 
 @pytest.mark.slow
+def test_every_task_of_the_edition_counts_as_unanswered(key, tried):
+    statuses = {task: status for task, (status, *_) in tried(key)[1].items()}
+    assert statuses == {task.name: UNANSWERED for task in read_lab(labs()[key]).tasks}
+
+
+@pytest.mark.slow
 def test_the_table_of_answers_is_that_of_a_run(key, said):
     shown = lab_answers.DOCUMENT.read_text("utf-8")
-    for row in lab_answers.rows(read_lab(labs()[key]), said(key)):
+    for row in lab_answers.rows(read_lab(labs()[key]), said):
         assert row in shown, "run: python tests/lab_answers.py --write"
