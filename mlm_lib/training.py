@@ -260,7 +260,8 @@ def train(model, dataset, collator, config, *, out=None, resume=False, evaluate=
                 history.look(last=True)
 
             # 5) Written down.
-            row, evaluating = None, evaluate and (over or due(config.evaluate_every))
+            row = None
+            evaluating = evaluate and (over or due(config.evaluate_every))
             if over or due(config.log_every) or evaluating:
                 speed = (history.tokens - tokens_before) / (history.seconds - seconds_before)
                 row = {
