@@ -63,15 +63,10 @@ class Optimizers:
     Attributes:
         weights: those that are trained, by name.
         sparse: the names of those whose gradients are sparse.
-
-    Raises:
-        ValueError: a model without weights to train.
     """
 
     def __init__(self, model, config, device):
         self.weights = {name: p for name, p in model.named_parameters() if p.requires_grad}
-        if not self.weights:
-            raise ValueError("the model has no weights to train; set requires_grad on some")
         self.sparse = {name for name in sparse_weights(model) if name in self.weights}
         inner = set(inner_matrices(model)) - self.sparse if config.optimizer == "muon" else set()
         inner = [name for name in self.weights if name in inner]
@@ -98,18 +93,7 @@ class Optimizers:
         self.zero_grad()  # of gradients that were left from before
 
     def clip(self, max_norm):
-        """Scales all gradients together down to a norm; the norm before, a tensor of no axes.
-
-        Raises:
-            ValueError: a gradient that is sparse, or dense, where its module said otherwise.
-        """
-        for name, weight in self.weights.items():
-            if weight.grad is not None and weight.grad.is_sparse != (name in self.sparse):
-                found, other = ("sparse", "dense") if weight.grad.is_sparse else ("dense", "sparse")
-                raise ValueError(
-                    f"{name} has a {found} gradient, where the modules that hold it foretell a "
-                    f"{other} one by their attribute sparse; set it to sparse={found == 'sparse'}"
-                )
+        """Scales all gradients together down to a norm; the norm before, a tensor of no axes."""
         if not self.sparse:
             return torch.nn.utils.clip_grad_norm_(self.weights.values(), max_norm)
         numbers = []

@@ -221,7 +221,7 @@ def pretrain(recipe, out, *, resume=False):
 
 def _begun(out, resume):
     """Whether there are checkpoints to go on from. What a run has left is not written over."""
-    begun = bool(Checkpoints(out / "checkpoints").steps())
+    begun = Checkpoints(out / "checkpoints").last() is not None
     if begun and not resume:
         raise FileExistsError(f"{out} holds a run; --resume goes on, or choose another folder")
     if not begun and (out / "model").exists():

@@ -20,9 +20,9 @@ from torch import distributed
 from torch.nn.parallel import DistributedDataParallel
 from tqdm.auto import tqdm
 
-from mlm_lib.checks import can_look, choice, flag, number, path_name, whole_number
+from mlm_lib.checks import can_look, choice, number, path_name, whole_number
 from mlm_lib.engine.batches import Order, count_targets, example_length, gathered, own_share
-from mlm_lib.engine.checkpoints import Checkpoints, RandomStates, fingerprint, restore
+from mlm_lib.engine.checkpoints import Checkpoints, RandomStates, fingerprint
 from mlm_lib.engine.files import only_writer
 from mlm_lib.engine.log import History, Log
 from mlm_lib.optimizers import Optimizers
@@ -59,11 +59,11 @@ class TrainingConfig:
         seconds: stop after this much wall-clock time, over all resumed runs together. The schedule
             then follows the clock, and two runs agree no longer to the bit.
         schedule: "linear", "cosine" or "constant", after the warm-up.
-        device: "auto", "cpu", or whatever `accelerate` finds ("cuda", "mps").
+        device: "auto", "cpu", "cuda" or "mps"; "auto" takes an accelerator where there is one.
         max_grad_norm: gradients are scaled down to this norm.
         betas, eps: AdamW's; eps is BERT's own.
-        log_every, evaluate_every: steps between rows of the log, and between evaluations (None: at
-            the end).
+        log_every, evaluate_every: steps between rows of the log, and between evaluations; None has
+            one at the end.
         group_by_length: rows of like length share a batch, which saves padding.
         keep: checkpoints kept, the last ones.
         progress: show a progress bar; None shows it in a terminal only.
@@ -89,7 +89,7 @@ class TrainingConfig:
     max_grad_norm: float = 1.0
     betas: tuple = (0.9, 0.999)
     eps: float = 1e-6
-    log_every: int = 10
+    log_every: int | None = 10
     evaluate_every: int | None = None
     group_by_length: bool = False
     keep: int = 2
@@ -98,13 +98,11 @@ class TrainingConfig:
     inner_learning_rate: float | None = None
 
     def __post_init__(self):
-        for name in ("steps", "checkpoint_every", "evaluate_every"):
-            setattr(self, name, whole_number(name, getattr(self, name), none=True))
-        for name in ("batch_size", "log_every", "keep"):
+        for name in ("batch_size", "keep"):
             setattr(self, name, whole_number(name, getattr(self, name)))
-        for name in ("learning_rate", "max_grad_norm", "eps"):
-            setattr(self, name, number(name, getattr(self, name), above=0))
-        for name in ("seconds", "inner_learning_rate"):
+        for name in ("steps", "checkpoint_every", "evaluate_every", "log_every"):
+            setattr(self, name, whole_number(name, getattr(self, name), none=True))
+        for name in ("learning_rate", "max_grad_norm", "eps", "seconds", "inner_learning_rate"):
             setattr(self, name, number(name, getattr(self, name), above=0, none=True))
         for name in ("warmup", "weight_decay"):
             setattr(self, name, number(name, getattr(self, name), least=0))
@@ -113,18 +111,10 @@ class TrainingConfig:
         choice("schedule", self.schedule, SCHEDULES)
         choice("precision", self.precision, ("auto", "fp32", "bf16"))
         choice("optimizer", self.optimizer, ("adamw", "muon"))
-        flag("group_by_length", self.group_by_length)
         if self.inner_learning_rate and self.optimizer != "muon":
-            raise ValueError(
-                f"inner_learning_rate={self.inner_learning_rate} is Muon's; set optimizer='muon'"
-            )
-        if self.steps is None and self.seconds is None:
-            raise ValueError("steps and seconds are both None; one of them must end the training")
-        if self.steps is None and self.warmup >= 1:
-            raise ValueError(
-                f"warmup={self.warmup} counts steps, but only seconds are given; "
-                "write it as a share below 1"
-            )
+            raise ValueError("inner_learning_rate is Muon's; set optimizer='muon'")
+        if self.steps is None and (self.seconds is None or self.warmup >= 1):
+            raise ValueError("without steps, give seconds, and warmup as a share below 1")
 
     def learning_rate_at(self, step, seconds=0.0):
         """The learning rate of step 0, 1, …, `seconds` after the start.
@@ -169,9 +159,9 @@ def train(model, dataset, collator, config, *, out=None, resume=False, evaluate=
             without `labels` the loss must be a mean over all pairs of neighbours, as a
             `LanguageModel`'s is. Sparse gradients are applied by SparseAdam, if their modules say
             `sparse=True` (see `Optimizers`).
-        dataset: a sequence of examples, or an iterable that can be read again and again, such as
-            the streaming datasets of `datasets`; its `set_epoch` is called if it has one, and so is
-            its `fingerprint`, a dictionary by which a resumed run knows its data.
+        dataset: a sequence of examples; one of `datasets` on disk may exceed the memory. Its
+            `set_epoch` is called if it has one, and so is its `fingerprint`, a dictionary by which
+            a resumed run knows its data.
         collator: turns a list of examples into a dictionary of tensors, such as `MaskingCollator`.
             Its `state_dict`, `load_state_dict` and `fingerprint` are called if it has them.
         config: a `TrainingConfig`.
@@ -189,10 +179,10 @@ def train(model, dataset, collator, config, *, out=None, resume=False, evaluate=
         A `History`.
 
     Raises:
-        TrainingStopped: a loss or gradient norm that is NaN or infinite; it names the step and the
-            last checkpoint.
-        ValueError: an empty dataset, one without a label in 100 steps, a model with sparse
-            gradients that no module foretold, checkpoints that are damaged or of another run.
+        TrainingStopped: a loss or gradient norm that is NaN or infinite; it names the step.
+        ValueError: an empty dataset, one without a label in 100 steps, checkpoints that are damaged
+            or of another run.
+        TypeError: an evaluation whose numbers are named as what each row has already.
         FileExistsError: `out` holds checkpoints and `resume` is False.
         BlockingIOError: another program writes to `out`.
         OSError: a checkpoint could not be written; those before it are intact.
@@ -208,10 +198,7 @@ def train(model, dataset, collator, config, *, out=None, resume=False, evaluate=
         model.to(device)
         optimizers = Optimizers(model, config, device)
         if optimizers.sparse and processes > 1:
-            raise ValueError(
-                f"{min(optimizers.sparse)} has sparse gradients, which several processes cannot "
-                f"average; use one process instead of {processes}"
-            )
+            raise ValueError("the model has sparse gradients; only one process can train it")
         history, random_states = History(), RandomStates(device, rank)
         parts = {"optimizer": optimizers, "order": order, "history": history}
         parts |= {"collator": collator} if hasattr(collator, "state_dict") else {}
@@ -221,8 +208,10 @@ def train(model, dataset, collator, config, *, out=None, resume=False, evaluate=
             settings = {name: value for name, value in vars(config).items() if name not in FREE}
             run = fingerprint(model, dataset, collator, settings)
             store = Checkpoints(Path(out) / "checkpoints", config.keep)
-            if found := store.open(resume):
-                restore(found, model, parts, run)
+            if store.last() and not resume:
+                raise FileExistsError(f"{out} holds checkpoints; pass resume=True, or another out")
+            if store.last():
+                store.restore(model, parts, run)
             log = Log(Path(out) / "log.jsonl", history.rows) if rank == 0 else None
         prepared = DistributedDataParallel(model) if processes > 1 else model
         model.train()
@@ -256,22 +245,23 @@ def train(model, dataset, collator, config, *, out=None, resume=False, evaluate=
             rate = config.learning_rate_at(history.step, history.seconds)
             history.add(loss, norm, tokens, targets)
             if can_look(loss):
-                history.look(store)
+                history.look()
             optimizers.step(rate)
             optimizers.zero_grad()
 
             # 4) A look at the numbers comes before the clock, as it waits for the device.
             if any(map(due, (config.log_every, config.evaluate_every, config.checkpoint_every))):
-                history.look(store)
+                history.look()
             seconds = seconds_before + time.perf_counter() - begin
             # Where the clock is the budget, all must stop at the same step.
             history.seconds = gathered(seconds)[0] if config.seconds else seconds
             over = config.over(history.step, history.seconds)
             if over:
-                history.look(store, last=True)
+                history.look(last=True)
 
             # 5) Written down.
-            row, evaluating = None, evaluate and (over or due(config.evaluate_every))
+            row = None
+            evaluating = evaluate and (over or due(config.evaluate_every))
             if over or due(config.log_every) or evaluating:
                 speed = (history.tokens - tokens_before) / (history.seconds - seconds_before)
                 row = {
@@ -285,14 +275,12 @@ def train(model, dataset, collator, config, *, out=None, resume=False, evaluate=
                     "tokens_per_second": round(speed, 1),
                 }
                 if evaluating:
-                    with random_states.kept(), modes_kept(model):
+                    states = random_states.here()  # what it draws changes nothing that follows
+                    with modes_kept(model):
                         numbers = evaluate(model)
-                    if taken := numbers.keys() & row.keys():
-                        raise ValueError(
-                            f"evaluate returned {min(taken)!r}, which each row has already; "
-                            "give it another name"
-                        )
-                    row |= {name: float(value) for name, value in numbers.items()}
+                    random_states.put(states)
+                    # Python refuses a name that the row has already.
+                    row = dict(**row, **{name: float(value) for name, value in numbers.items()})
                 history.rows.append(row)
                 bar.set_postfix(loss=f"{row['loss']:.3f}", tokens_per_second=f"{speed:.0f}")
                 if log:
@@ -343,9 +331,8 @@ def _refuse_weights_unread(batch, model):
     """transformers' models take any keyword and forget those unknown, so a model must name it."""
     if "weights" in batch and "weights" not in signature(model.forward).parameters:
         raise ValueError(
-            f"the batches have weights, which the forward of {type(model).__name__} does not name, "
-            "so that its loss would leave them out; train a MaskedLanguageModel, such as "
-            "from_hf(model)"
+            f"the batches have weights, which {type(model).__name__} does not name, and its loss "
+            "would leave them out; train a MaskedLanguageModel, such as from_hf(model)"
         )
 
 
@@ -387,9 +374,7 @@ class HeldOut:
         self.batches = [collator(examples[start : start + size]) for start in starts]
         self.count = sum(count_targets(batch).item() for batch in self.batches)
         if not self.count:
-            raise ValueError(
-                f"{len(examples)} held-out examples with 0 masked tokens; give more of them"
-            )
+            raise ValueError(f"{len(examples)} held-out examples with 0 masked tokens; give more")
 
     @torch.no_grad()
     def __call__(self, model):

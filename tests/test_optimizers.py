@@ -8,17 +8,7 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
-from training_toys import (
-    ROWS,
-    VOCAB,
-    assert_same,
-    assert_says,
-    go,
-    padded,
-    tiny,
-    tiny_language_model,
-    weights,
-)
+from training_toys import ROWS, VOCAB, assert_same, go, padded, tiny, tiny_language_model, weights
 
 from mlm_lib.optimizers import Optimizers, inner_matrices, sparse_weights
 from mlm_lib.training import TrainingConfig
@@ -92,19 +82,14 @@ def test_a_matrix_tied_between_two_sparse_modules_is_sparse_and_with_a_dense_one
 
 
 @pytest.mark.parametrize("said", [True, False])
-def test_a_gradient_of_another_kind_than_foretold_is_refused_by_name(said):
+def test_a_gradient_of_another_kind_than_foretold_is_refused_by_torch(said):
     class Other(Table):
         def forward(self, input_ids, labels):
             vectors = F.embedding(input_ids, self.rows.weight, sparse=not said)
             return {"loss": self.out(vectors).square().mean()}
 
-    model = Other(sparse=said)
-    before = weights(model)
-    with pytest.raises(ValueError) as caught:
-        run(model=model, data=[[1, 2]], collate=collate)
-    kind, other = ("dense", "sparse") if said else ("sparse", "dense")
-    assert_says(caught.value, ["rows.weight", f"{kind} gradient", f"{other} one", "sparse="])
-    assert_same(model, before)
+    with pytest.raises(RuntimeError, match="(?i)sparse"):
+        run(model=Other(sparse=said), data=[[1, 2]], collate=collate)
 
 
 # ---------------------------------------------------------------- a step

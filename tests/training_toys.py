@@ -106,21 +106,23 @@ def contents(folder):
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
 
 
-class Stream:
-    """An iterable that can be read again and again, in another order in each epoch."""
+class Renewed:
+    """A dataset that holds other rows, and another number of them, in each epoch."""
 
-    def __init__(self, rows=ROWS):
-        self.rows, self.epoch, self.read = rows, None, 0
+    rows = ROWS[:8]
 
     def set_epoch(self, epoch):
-        self.epoch = epoch
+        first = 8 * epoch % 40
+        self.rows = ROWS[first : first + 8 if epoch % 2 == 0 else first + 9]
 
-    def __iter__(self):
-        order = list(range(len(self.rows)))
-        random.Random(self.epoch).shuffle(order)
-        for index in order:
-            self.read += 1
-            yield self.rows[index]
+    def __len__(self):
+        return len(self.rows)
+
+    def __getitem__(self, index):
+        return self.rows[index]
+
+    def fingerprint(self):
+        return {"name": "renewed"}
 
 
 class Seen:

@@ -5,12 +5,11 @@ several processes takes of a batch, weighted so that together they train as one 
 """
 
 import hashlib
-from itertools import islice
 
 import torch
 from torch import distributed
 
-from mlm_lib.checks import flag, whole_number
+from mlm_lib.checks import whole_number
 
 IGNORE = -100  # the label of a position that has none
 # Batches whose rows are sorted together when rows of like length share one, as in transformers.
@@ -21,46 +20,28 @@ class Order:
     """The order of the data: it depends on the seed and on nothing else, and can be taken up again.
 
     Args:
-        dataset: a sequence of examples, or an iterable that can be read again and again. Its
-            `set_epoch` is called if it has one.
+        dataset: a sequence of examples. Its `set_epoch` is called if it has one.
         batch_size: examples in a batch; the last one of an epoch may be smaller.
-        seed: of the permutations. A stream keeps its own order.
+        seed: of the permutations.
         grouped: rows of like length share a batch, which saves padding.
 
     Raises:
-        ValueError: an empty dataset, one to be read only once, or a stream that is to be grouped.
+        ValueError: an empty dataset.
     """
 
     def __init__(self, dataset, batch_size, seed=0, *, grouped=False):
-        self.dataset, self.seed, self.grouped = dataset, seed, flag("grouped", grouped)
+        self.dataset, self.seed, self.grouped = dataset, seed, grouped
         self.batch_size = whole_number("batch_size", batch_size)
-        self.sized = is_sized(dataset)
-        if not self.sized and iter(dataset) is dataset:
-            raise ValueError(
-                f"a {type(dataset).__name__} can be read only once; "
-                "pass a sequence, or a stream of `datasets`"
-            )
-        if self.grouped and not self.sized:
-            raise ValueError(
-                "group_by_length needs a dataset with a length, which a stream has not; turn it off"
-            )
+        if not len(dataset):
+            raise ValueError("the dataset is empty; there is nothing to train on")
         self.load_state_dict({"epoch": 0, "place": 0})
 
     def next(self):
-        """The next list of examples; after the last of an epoch comes the first of the next.
-
-        Raises:
-            ValueError: there are no examples.
-        """
-        while True:
-            self.batches = self.batches or self._epoch()
-            batch = next(self.batches, None)
-            if batch is not None:
-                self.place += 1
-                return batch
-            if not self.place:
-                raise ValueError("the dataset is empty; there is nothing to train on")
+        """The next list of examples; after the last of an epoch comes the first of the next."""
+        if self.place == len(self.batches):
             self.load_state_dict({"epoch": self.epoch + 1, "place": 0})
+        self.place += 1
+        return [self.dataset[number] for number in self.batches[self.place - 1]]
 
     def state_dict(self):
         """The epoch, and how many of its batches were dealt out."""
@@ -68,19 +49,10 @@ class Order:
 
     def load_state_dict(self, state):
         """Goes on after the batches of `state`."""
-        self.epoch, self.place, self.batches = state["epoch"], state["place"], None
+        self.epoch, self.place = state["epoch"], state["place"]
         if hasattr(self.dataset, "set_epoch"):
             self.dataset.set_epoch(self.epoch)
-
-    def _epoch(self):
-        """The batches of this epoch from `place` on."""
-        if self.sized:
-            for numbers in self._numbers()[self.place :]:
-                yield [self.dataset[number] for number in numbers]
-            return
-        examples = islice(iter(self.dataset), self.place * self.batch_size, None)
-        while batch := list(islice(examples, self.batch_size)):
-            yield batch
+        self.batches = self._numbers()
 
     def _numbers(self):
         """The epoch's batches, as the numbers of their examples."""
@@ -103,11 +75,6 @@ class Order:
             shuffled = torch.randperm(len(batches), generator=generator).tolist()
             batches = [batches[number] for number in shuffled]
         return batches
-
-
-def is_sized(dataset):
-    """Whether examples can be counted and taken by number; otherwise it is a stream."""
-    return hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")
 
 
 def example_length(example):

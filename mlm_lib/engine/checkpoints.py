@@ -11,15 +11,14 @@ import os
 import random
 import re
 import shutil
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 import torch
 from safetensors.torch import load, save
 
-from mlm_lib.checks import shown, whole_number
-from mlm_lib.engine.batches import gathered, is_sized
+from mlm_lib.checks import shown
+from mlm_lib.engine.batches import gathered
 from mlm_lib.engine.files import write
 
 WEIGHTS, STATE = "model.safetensors", "state.pt"
@@ -37,48 +36,15 @@ class Checkpoints:
     """
 
     def __init__(self, folder, keep=2):
-        self.folder, self.keep = Path(folder), whole_number("keep", keep)
+        self.folder, self.keep = Path(folder), keep
 
-    def steps(self):
-        """The steps for which there is a checkpoint, in order."""
-        names = (re.fullmatch(r"step-(\d+)", path.name) for path in self.folder.glob("step-*"))
-        return sorted(int(name[1]) for name in names if name)
-
-    def path(self, step):
-        """Where the checkpoint of a step is."""
-        return self.folder / f"step-{step:08d}"
+    def all(self):
+        """The paths of the checkpoints, the last one at the end."""
+        return sorted(self.folder.glob("step-" + 8 * "[0-9]"))
 
     def last(self):
         """The path of the last checkpoint, or None."""
-        return next(map(self.path, reversed(self.steps())), None)
-
-    def open(self, resume=True):
-        """The last checkpoint's (path, weights, state) if we resume; None if there is none.
-
-        Raises:
-            FileExistsError: there are checkpoints and we do not resume.
-            ValueError: the last one is damaged, or was not written here.
-        """
-        steps = self.steps()
-        if not steps:
-            return None
-        if not resume:
-            raise FileExistsError(
-                f"{self.folder} holds checkpoints; "
-                "pass resume=True to go on with them, or another out"
-            )
-        path = self.path(steps[-1])
-        try:
-            weights = load((path / WEIGHTS).read_bytes())
-            # Only tensors and plain values: a pickle could otherwise run any code.
-            state = torch.load(path / STATE, map_location="cpu", weights_only=True)
-            return path, weights, {**state, "run": dict(state["run"])}
-        except Exception as error:  # whatever the file holds instead
-            before = f"from {self.path(steps[-2])}" if steps[1:] else "from the start"
-            raise ValueError(
-                f"{path} is damaged, or was not written by this version of the course "
-                f"({type(error).__name__}); delete it to go on {before}"
-            ) from None
+        return max(self.all(), default=None)
 
     def save(self, step, model, state):
         """Writes a checkpoint, then removes those before the last `keep`.
@@ -89,47 +55,51 @@ class Checkpoints:
         weights = {name: weight.cpu().contiguous() for name, weight in _own_tensors(model).items()}
         buffer = io.BytesIO()
         torch.save(state, buffer)
-        scratch = self.folder / f".step-{step:08d}"
+        scratch = self.folder / ".unfinished"
         shutil.rmtree(scratch, ignore_errors=True)  # left by a kill
         try:
             write(scratch / WEIGHTS, save(weights))
             write(scratch / STATE, buffer.getvalue())
-            os.replace(scratch, self.path(step))
-        except OSError as error:
+            os.replace(scratch, self.folder / f"step-{step:08d}")
+        finally:
             shutil.rmtree(scratch, ignore_errors=True)
-            raise OSError(
-                error.errno,
-                f"the checkpoint of step {step} could not be written ({error}); "
-                f"the last one is {self.last()}",
-            ) from error
-        for old in self.steps()[: -self.keep]:
-            shutil.rmtree(self.path(old), ignore_errors=True)
+        for old in self.all()[: -self.keep]:
+            shutil.rmtree(old, ignore_errors=True)
 
+    def restore(self, model, parts, run):
+        """Puts the last checkpoint's weights, and the state of each part, back where they were.
 
-def restore(found, model, parts, run):
-    """Puts a checkpoint's weights, and the state of each part, back where they were.
+        Args:
+            parts: by name, objects with `state_dict` and `load_state_dict`.
+            run: the present run's `fingerprint`.
 
-    Args:
-        found: what `Checkpoints.open` returned.
-        parts: by name, objects with `state_dict` and `load_state_dict`.
-        run: the present run's `fingerprint`.
-
-    Raises:
-        ValueError: the first thing in which the runs differ, as it was and as it is now.
-    """
-    path, weights, state = found
-    for name in [*run, *state["run"]]:
-        was, now = state["run"].get(name), run.get(name)
-        if was != now:
+        Raises:
+            ValueError: it is damaged, or was not written here; or the first thing in which the runs
+                differ, as it was and as it is now.
+        """
+        *before, path = ["the start", *self.all()]
+        try:
+            weights = load((path / WEIGHTS).read_bytes())
+            # Only tensors and plain values: a pickle could otherwise run any code.
+            state = torch.load(path / STATE, map_location="cpu", weights_only=True)
+            then = dict(state["run"])
+        except Exception as error:  # whatever the file holds instead
             raise ValueError(
-                f"{path} was trained with {name}={shown(was)}, now it is {shown(now)}; "
-                "resume with what it was, or start anew in another folder"
-            )
-    if weights.keys() != _own_tensors(model).keys():
-        raise ValueError(f"{path} holds the weights of another model; start anew in another folder")
-    model.load_state_dict(weights, strict=False)  # a tied matrix has two names, and one is here
-    for name, part in parts.items():
-        part.load_state_dict(state[name])
+                f"{path} is damaged, or was not written by this version of the course "
+                f"({type(error).__name__}); delete it to go on from {before[-1]}"
+            ) from None
+        for name in [*run, *then]:
+            if then.get(name) != run.get(name):
+                was, now = shown(then.get(name)), shown(run.get(name))
+                raise ValueError(
+                    f"{path} was trained with {name}={was}, now it is {now}; resume with what it "
+                    "was, or start anew in another folder"
+                )
+        # A tied matrix has two names, and one is here.
+        own = {name: weights[name] for name in _own_tensors(model)}
+        model.load_state_dict(own, strict=False)
+        for name, part in parts.items():
+            part.load_state_dict(state[name])
 
 
 def _own_tensors(model):
@@ -149,24 +119,23 @@ def fingerprint(model, dataset, collator, settings):
     Args:
         model: known by torch's description of it, by the `config` of it and of its parts, and by
             its weights: their names, their shapes, and which of them are frozen.
-        dataset: known by its own `fingerprint()`, a dictionary, if it has one. Otherwise a sequence
-            is known by its length and a sample of its examples; a stream is not looked into.
+        dataset: known by its own `fingerprint()`, a dictionary, if it has one; otherwise by its
+            length and a sample of its examples.
         collator: known by its `fingerprint()`; without that method, by nothing.
         settings: of the training, those that the weights depend on.
     """
+    parts = {
+        "collator": collator.fingerprint() if hasattr(collator, "fingerprint") else {},
+        "data": dataset.fingerprint() if hasattr(dataset, "fingerprint") else _of_data(dataset),
+        "model": _of_model(model),
+    }
     known = dict(settings)
-    for part, values in (
-        ("collator", collator.fingerprint() if hasattr(collator, "fingerprint") else {}),
-        ("data", dataset.fingerprint() if hasattr(dataset, "fingerprint") else _of_data(dataset)),
-        ("model", _of_model(model)),
-    ):
+    for part, values in parts.items():
         known |= {f"{part}.{name}": value for name, value in values.items()}
     return json.loads(json.dumps(known, default=_plain))
 
 
 def _of_data(dataset):
-    if not is_sized(dataset):
-        return {"examples": "a stream"}
     digest = hashlib.blake2b(digest_size=8)
     for number in range(0, len(dataset), -(-len(dataset) // SAMPLE) or 1):
         digest.update(json.dumps(dataset[number], default=_plain, sort_keys=True).encode())
@@ -181,10 +150,9 @@ def _of_model(model):
             # Where a model came from, and who wrote its file, change nothing in it.
             if not name.startswith("_") and name != "transformers_version":
                 known[f"{type(config).__name__}.{name}"] = value
-    for number, line in enumerate(_described(model).split("\n")):
-        known[f"line {number}"] = line.strip()
-    for name, weight in _own_tensors(model).items():
-        known[name] = [*weight.shape]
+    lines = _described(model).split("\n")
+    known |= {f"line {number}": line.strip() for number, line in enumerate(lines)}
+    known |= {name: [*weight.shape] for name, weight in _own_tensors(model).items()}
     frozen = [name for name, weight in model.named_parameters() if not weight.requires_grad]
     return known | {"frozen": ", ".join(frozen)}
 
@@ -214,23 +182,14 @@ class RandomStates:
 
     def state_dict(self):
         """The states of all processes in order; each of them must call it."""
-        return gathered(self._here())
+        return gathered(self.here())
 
     def load_state_dict(self, states):
         """Puts this process's states back; with more processes than there were it keeps its own."""
         if self.rank < len(states):
-            self._put(states[self.rank])
+            self.put(states[self.rank])
 
-    @contextmanager
-    def kept(self):
-        """What is drawn inside does not change what is drawn after it."""
-        states = self._here()
-        try:
-            yield
-        finally:
-            self._put(states)
-
-    def _here(self):
+    def here(self):
         """The states of this process, as tensors and plain values."""
         name, keys, *rest = np.random.get_state()
         states = {
@@ -242,7 +201,8 @@ class RandomStates:
             states["cuda"] = torch.cuda.get_rng_state(self.device)
         return states
 
-    def _put(self, states):
+    def put(self, states):
+        """Puts states of this process back."""
         torch.set_rng_state(states["torch"])
         random.setstate(states["python"])
         np.random.set_state(states["numpy"])

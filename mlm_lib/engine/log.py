@@ -2,7 +2,7 @@
 
 import json
 import math
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 
 import torch
 
@@ -36,7 +36,6 @@ class History:
     targets: int = field(default=0, repr=False)  # predictions asked for
     norm: float = field(default=0.0, repr=False)  # of the last gradient
     loss_sum: float = field(default=0.0, repr=False)  # of the steps that are in no row yet
-    losses: int = field(default=0, repr=False)
     unread: list = field(default_factory=list, repr=False)
 
     def curve(self, name):
@@ -49,7 +48,7 @@ class History:
         self.step += 1
         self.unread.append((torch.stack((loss, norm)), tokens, targets))
 
-    def look(self, store, last=False):
+    def look(self, last=False):
         """Reads the numbers of the steps since the last look; this is what waits for the device.
 
         Raises:
@@ -60,29 +59,29 @@ class History:
         for step, (pair, tokens, targets) in enumerate(self.unread, first):
             loss, self.norm = pair.tolist()
             if not (math.isfinite(loss) and math.isfinite(self.norm)):
-                saved = store.last() if store else None
                 raise TrainingStopped(
                     f"step {step}: the loss is {loss} and the gradient norm {self.norm}; "
-                    f"the last good checkpoint is {saved or 'missing, as none was saved'}. "
-                    "Try a lower learning rate or precision='fp32'"
+                    "checkpoints are from before it. Lower the learning rate, or take 'fp32'"
                 )
-            self.loss_sum, self.losses = self.loss_sum + loss, self.losses + 1
-            self.tokens, self.targets = self.tokens + tokens.item(), self.targets + targets.item()
+            self.loss_sum += loss
+            self.tokens += tokens.item()
+            self.targets += targets.item()
         self.unread = []
         if not self.targets and (last or self.step >= PATIENCE):
             raise ValueError(
-                f"no batch had a label in {self.step} steps, so there was nothing to learn; raise "
-                "the masking rate, or give texts that hold more than special tokens"
+                f"no batch had a label in {self.step} steps; raise the masking rate, or give texts "
+                "that hold more than special tokens"
             )
 
     def mean_loss(self):
-        """The mean loss since it was last asked for."""
-        mean, self.loss_sum, self.losses = self.loss_sum / max(1, self.losses), 0.0, 0
+        """The mean loss of the steps that are in no row yet; a row is made of it."""
+        steps = self.step - (self.rows[-1]["step"] if self.rows else 0)
+        mean, self.loss_sum = self.loss_sum / steps, 0.0
         return mean
 
     def state_dict(self):
         """All of it, as plain values."""
-        return asdict(self)
+        return dict(vars(self))
 
     def load_state_dict(self, state):
         """Goes on after the steps of `state`."""

@@ -9,13 +9,13 @@ import threading
 from pathlib import Path
 
 import torch
-from training_toys import ROWS, Stream, draw_in_callback, draws, go
+from training_toys import ROWS, Renewed, draw_in_callback, draws, go
 
 STEPS, KILLS = 150, 10
 SCENARIOS = {
     "dropout": {},
     "rows of like length": {"group_by_length": True},
-    "stream": {"data": Stream()},
+    "other rows in each epoch": {"data": Renewed()},
     "draws in evaluation and callback": {"evaluate": draws, "evaluate_every": 5},
 }
 
