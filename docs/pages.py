@@ -53,11 +53,12 @@ def built_in(module: Path) -> str:
 def write_api(folder: Path, titles: dict[str, str]) -> None:
     """A page for each module, and one that lists them by the lesson that builds them."""
     groups: dict[str, list[str]] = {}
-    for module in sorted((ROOT / "mlm_lib").glob("[a-z]*.py")):
-        groups.setdefault(built_in(module), []).append(module.stem)
-        name = f"mlm_lib.{module.stem}"
-        page = f"{module.stem}\n{'=' * len(module.stem)}\n\n.. automodule:: {name}\n"
-        (folder / f"{module.stem}.rst").write_text(page, "utf-8")
+    for module in sorted((ROOT / "mlm_lib").rglob("[a-z]*.py")):
+        name = ".".join(module.relative_to(ROOT / "mlm_lib").with_suffix("").parts)
+        number = "" if name.startswith("engine.") else built_in(module)
+        groups.setdefault(number, []).append(name)
+        page = f"{name}\n{'=' * len(name)}\n\n.. automodule:: mlm_lib.{name}\n"
+        (folder / f"{name}.rst").write_text(page, "utf-8")
     lines = ["The package", "===========", "", INTRODUCTION, ""]
     for number in sorted(groups, key=lambda number: (not number, number)):
         heading = titles.get(number, f"Lesson {number}" if number else "Behind the lessons")
@@ -66,5 +67,6 @@ def write_api(folder: Path, titles: dict[str, str]) -> None:
     (folder / "index.rst").write_text("\n".join(lines), "utf-8")
 
 
-INTRODUCTION = """``mlm_lib`` holds what the lessons build, one idea a file. Nothing is imported by
-``import mlm_lib``: take what you need, ``from mlm_lib.masking import mask_tokens``."""
+INTRODUCTION = """``mlm_lib`` holds what the lessons build, under the lessons' names for it; what no
+lesson builds stands in ``mlm_lib.engine``. Nothing is imported by ``import mlm_lib``: take what you
+need, ``from mlm_lib.masking import mask_tokens``."""

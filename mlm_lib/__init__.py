@@ -1,7 +1,8 @@
 """Masked language modelling, built from scratch: the package behind the lessons.
 
-Each file holds one idea and names the lesson that builds it. Nothing is imported here,
-so `import mlm_lib` costs nothing; import what you need: `from mlm_lib.masking import mask_tokens`.
+Each file at the top names the lesson that builds it; what no lesson builds stands in `engine`.
+Nothing is imported here, so `import mlm_lib` costs nothing; import what you need:
+`from mlm_lib.masking import mask_tokens`.
 """
 
 import warnings

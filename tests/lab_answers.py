@@ -1,12 +1,26 @@
 """Right and wrong solutions of the labs' tasks, and what our checks say of each.
 
-`tests/answers/KEY.py` holds them, one block each, headed by a line of one of these forms:
+`tests/answers/KEY.diff` holds them, one block each, headed by a line of one of these forms:
 
     # %% 02.1 right: how it differs from the source's own solution
     # %% 02.1 wrong: the mistake, as a student makes it | words that the message must hold
 
-`python tests/lab_answers.py 02` runs one lab's and prints what the checks say;
-`python tests/lab_answers.py --write` runs all and writes docs/labs.md.
+A block is a change of the lab's own solution, without its docstrings and comments. Lines that begin
+with - go and lines with + come in their place. A line that begins with a space stays, and says
+where: what stands in [-these-] marks goes, what stands in {+these+} comes. Each line that goes or
+stays follows the one before it, or is the only one of its kind. Whole definitions may close the
+block: each replaces the one of its name, or is added at the end.
+
+    # %% 02.1 whole right: ...
+
+holds a text as it is, and those below it in its task are changes of that one.
+
+    # %% 02.1 start
+
+holds a text that is no answer itself, only where those below it begin.
+
+`python tests/lab_answers.py 02` runs one lab's and prints what the checks say, with the whole text
+of each answer on which they are wrong; `--write` runs all and writes docs/labs.md.
 """
 
 import contextlib
@@ -21,7 +35,10 @@ from classroom.lab import ROOT, Lab, labs, read_lab
 from classroom.marker import as_json
 from classroom.runner import RIGHT, execute, fresh_names, mark_task
 
-HEAD = re.compile(r"^# %% (\w+\.\d+) (right|wrong): (.+)$", re.M)
+HEAD = re.compile(r"^# %% (\w+\.\d+) (whole )?(start|right|wrong)(?:: (.+))?$", re.M)
+MARKS = re.compile(r"\[-(.*?)-\]|\{\+(.*?)\+\}")
+DEFINITION = re.compile(r"^(?:@.+\n)*(?:def|class) (\w+).*(?:\n+[ \t)\]}].*)*", re.M)
+FOLDER = Path(__file__).parent / "answers"
 TOP = """# The labs' checks, checked
 
 Each task's checks are tried on right and on wrong answers, of the kinds that students write. A
@@ -41,13 +58,76 @@ class Answer:
 
 
 def answers_of(key: str) -> list[Answer]:
-    text = (Path(__file__).parent / "answers" / f"{key}.py").read_text("utf-8")
-    _, *pieces = HEAD.split(text)
-    answers = []
-    for task, kind, what, code in zip(*[iter(pieces)] * 4):
-        what, _, words = what.partition(" | ")
-        answers.append(Answer(task, kind == "right", what.strip(), words.strip(), code.strip()))
+    bases = {task.name: plain(task.solution) for task in read_lab(labs()[key]).tasks}
+    return read_answers((FOLDER / f"{key}.diff").read_text("utf-8"), bases)
+
+
+def read_answers(text: str, bases: dict[str, str]) -> list[Answer]:
+    """The answers of a file. `bases` holds a text for each task, which its first blocks change.
+
+    Raises ValueError, with the answer's name, where a change does not fit in exactly one way.
+    """
+    before, *pieces = HEAD.split(text)
+    if before.strip():
+        raise ValueError(f"a block begins with # %%, not with {before.splitlines()[0]!r}")
+    bases, answers = dict(bases), []
+    for task, whole, kind, what, code in zip(*[iter(pieces)] * 5):
+        what, _, words = (what or "").partition(" | ")
+        code = code.strip("\n")
+        if whole or kind == "start":
+            bases[task] = code
+        else:
+            try:
+                code = changed(bases[task], code)
+            except ValueError as error:
+                raise ValueError(f"{task} ({what}): {error}") from None
+        if kind != "start":
+            answers.append(Answer(task, kind == "right", what.strip(), words.strip(), code))
     return answers
+
+
+def plain(solution: str) -> str:
+    """A solution as a student writes it, without docstrings and comments."""
+    text = re.sub(r"^[ \t]*#.*\n?|[ \t]+# .*$", "", solution, flags=re.M)
+    return re.sub(r'^[ \t]+""".*?"""\n', "", text, flags=re.M | re.S).strip()
+
+
+def changed(base: str, change: str) -> str:
+    """`base` with the lines of `change`, and with the definitions that close it."""
+    start = DEFINITION.search(change)
+    end = start.start() if start else len(change)
+    text = with_lines(base, change[:end].splitlines())
+    if rest := DEFINITION.sub("", change[end:]).strip():
+        raise ValueError(f"neither a line of a change nor of a definition: {rest.splitlines()[0]}")
+    for new in DEFINITION.finditer(change, end):
+        old = next((old for old in DEFINITION.finditer(text) if old[1] == new[1]), None)
+        if old is None:
+            text = f"{text}\n\n\n{new[0]}"
+        else:
+            text = text[: old.start()] + new[0] + text[old.end() :]
+    if text == base:
+        raise ValueError("nothing is changed")
+    return text
+
+
+def with_lines(base: str, change: list[str]) -> str:
+    old, new, place = base.splitlines(), [], 0  # `place` of the old lines are dealt with
+    for sign, line in [(line[0], line[1:]) for line in change if line]:
+        if sign == "+":
+            new.append(line)
+            continue
+        if sign not in "- ":
+            raise ValueError(f"neither a line of a change nor of a definition: {sign}{line}")
+        looked_for = MARKS.sub(lambda mark: mark[1] or "", line)
+        follows = old[place : place + 1] == [looked_for]
+        found = place if follows else old.index(looked_for) if looked_for in old else -1
+        if found < place or not follows and old.count(looked_for) > 1:
+            raise ValueError(f"not found once, after the line before it: {looked_for}")
+        new += old[place:found]
+        if sign == " ":
+            new.append(MARKS.sub(lambda mark: mark[2] or "", line))
+        place = found + 1
+    return "\n".join(new + old[place:]).strip()
 
 
 def try_all(lab: Lab, answers: list[Answer]) -> dict[Answer, tuple[str, int, str]]:
@@ -61,12 +141,15 @@ def try_all(lab: Lab, answers: list[Answer]) -> dict[Answer, tuple[str, int, str
             for answer in answers:
                 if answer.task == part["name"]:
                     said[answer] = mark_task(part, [answer.code], dict(names))
-            # Each in a copy: nothing may build on what a check has defined, not even the next one.
-            for check in part["checks"]:
-                one = part | {"checks": [check]}
-                status, _, says = mark_task(one, [part["solution"]], dict(names))
-                assert status == RIGHT, f"our own solution of {part['name']} is {status}: {says}"
             execute(part["solution"], "solution", names)
+            for check in part["checks"]:  # nothing may build on what one of them has defined
+                before = dict(names)
+                try:
+                    execute(check["code"], f"check {part['name']}", names)
+                except Exception as error:
+                    raise AssertionError(f"our own solution of {part['name']} fails") from error
+                names.clear()
+                names.update(before)
     return said
 
 
@@ -121,7 +204,7 @@ if __name__ == "__main__":
             trouble = fails(answer, said)
             print("FAILS" if trouble else "ok   ", answer.task, f"({answer.what})", *said[::2])
             if trouble:
-                print("     ", trouble)
+                print(f"      {trouble}\n{answer.code}")
     if "--write" in sys.argv:
         DOCUMENT.parent.mkdir(exist_ok=True)
         DOCUMENT.write_text(document(tried), "utf-8", newline="\n")

@@ -96,7 +96,6 @@ DOORS = [
     ("model", {"input_ids": ("ids", TINY)}),
     ("model", {"attention_mask": ("mask", lambda v: TINY(IDS, v))}),
     ("model", {"labels": ("labels", lambda v: TINY(IDS, labels=v))}),
-    ("LM", options(language_model, "probability", "dropout")),
     ("LM", options(language_model, "size", "num_samples")),
     ("LM", {"input_ids": ("ids", lambda v: language_model()(v))}),
     ("LM", {"mask": ("mask", lambda v: language_model()(IDS, v))}),

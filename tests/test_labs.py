@@ -1,4 +1,9 @@
-"""The labs' form, the students' editions made from them, and our checks against seeded answers."""
+"""The labs' form, the students' editions made from them, and our checks against seeded answers.
+
+A lab's own solutions run twice in `course.py test`. In a kernel, with what they print and draw
+against what is stored: nbval. Here, once, by `lab_answers.try_all`: each check by itself, every
+seeded answer, and every task as a student gets it, where all tasks before it are solved.
+"""
 
 import ast
 import json
@@ -14,7 +19,7 @@ from notebook_form import alternative_texts, normalised, read, text
 
 from classroom.edition import HIDDEN, SOLUTION, start, student_edition
 from classroom.lab import MARK, ROOT, STUB, NotALab, labs, read_lab, read_submission
-from classroom.runner import UNANSWERED, execute, fresh_names, mark_task
+from classroom.runner import UNANSWERED, execute, fresh_names
 
 KEYS = list(labs())
 LESSONS = sorted(path.name[:2] for path in (ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb"))
@@ -136,17 +141,6 @@ def test_the_edition_runs_to_its_first_task_and_says_that_it_waits(key):
                 execute("".join(cell["source"]), "cell", names)
 
 
-def test_every_task_of_the_edition_counts_as_unanswered(key, tmp_path):
-    lab, (path, _) = read_lab(labs()[key]), start(key, tmp_path)
-    answers, names = read_submission(path).answers, fresh_names()
-    for part in lab_answers.as_json(lab):
-        if "given" in part:
-            execute(part["given"], "given", names)
-        else:
-            assert mark_task(part, answers[part["name"]], dict(names))[0] == UNANSWERED
-            execute(part["solution"], "solution", names)
-
-
 def test_work_that_was_begun_is_never_overwritten(tmp_path):
     first, new = start("02", tmp_path)
     assert new and start("02", tmp_path) == (first, False)
@@ -210,18 +204,88 @@ def test_a_mark_survives_how_it_is_typed(line):
 
 # ---- the checks, checked -------------------------------------------------------------------------
 
+BASE = "def f(x):\n    y = x\n    z = x\n    y = x\n    return y + z\n\n\ndef g(x):\n    return x"
+
+
+@pytest.mark.parametrize(
+    "change, old, new",
+    [
+        ("-    z = x\n+    z = -x", "z = x", "z = -x"),
+        ("     return y [-+-]{+-+} z", "y + z", "y - z"),
+        ("     z = x\n-    y = x", "    z = x\n    y = x\n", "    z = x\n"),  # which of the two
+        (" def f(x):\n+    x = x + 1", "def f(x):", "def f(x):\n    x = x + 1"),
+        ("def g(x):\n    return -x", "    return x", "    return -x"),
+        ("+import math\n\ndef g(x):\n    return -x", BASE, f"import math\n{BASE[:-1]}-x"),
+        ("def h():\n    return 0", "    return x", "    return x\n\n\ndef h():\n    return 0"),
+    ],
+)
+def test_a_change_of_lines_or_of_a_definition_is_made_where_it_fits(change, old, new):
+    assert lab_answers.changed(BASE, change) == BASE.replace(old, new)
+
+
+@pytest.mark.parametrize(
+    "change, words",
+    [
+        ("-    y = x", "not found once, .* y = x"),  # two lines
+        ("-    y = 2", "not found once, .* y = 2"),  # none
+        ("-    return y + z\n-    z = x", "not found once, .* z = x"),  # the other way round
+        ("     z = x", "nothing is changed"),
+        ("def g(x):\n    return x", "nothing is changed"),
+        ("def g(x):\n    return -x\nstray = 1", "stray = 1"),
+        ("stray = 1", "stray = 1"),
+    ],
+)
+def test_a_change_that_does_not_fit_in_one_way_is_refused_with_the_answers_name(change, words):
+    text = f"# %% 02.1 wrong: the sign | its sign\n{change}\n"
+    with pytest.raises(ValueError, match=rf"02.1 \(the sign\): .*{words}"):
+        lab_answers.read_answers(text, {"02.1": BASE})
+
+
+def test_a_change_is_of_the_last_whole_text_above_it():
+    blocks = {
+        "right: of the solution": "-    z = x",
+        "whole right: by hand": "z = 1",
+        "wrong: two | is 2": "-z = 1\n+z = 2",
+        "start": "z = 3",
+        "wrong: four | is 4": " z = [-3-]{+4+}",
+    }
+    text = "\n\n".join(f"# %% 02.1 {head}\n{code}" for head, code in blocks.items())
+    answers = lab_answers.read_answers(text, {"02.1": BASE, "02.2": "w = 0"})
+    found = [(answer.right, answer.what, answer.words, answer.code) for answer in answers]
+    assert found == [
+        (True, "of the solution", "", BASE.replace("    z = x\n", "")),
+        (True, "by hand", "", "z = 1"),
+        (False, "two", "is 2", "z = 2"),
+        (False, "four", "is 4", "z = 4"),
+    ]
+    with pytest.raises(ValueError, match="begins with # %%, not with 'z = 1'"):
+        lab_answers.read_answers("z = 1", {})
+
 
 @pytest.fixture(scope="module")
-def said():
-    """What the checks say of each seeded answer, by lab; each lab is tried once."""
+def tried(tmp_path_factory):
+    """What the checks say of a lab's seeded answers, and of the tasks as a student gets them: both
+    by the one run of the lab's own solutions in these tests."""
     found = {}
 
     def of(key):
         if key not in found:
-            found[key] = lab_answers.try_all(read_lab(labs()[key]), lab_answers.answers_of(key))
+            path, _ = start(key, tmp_path_factory.mktemp(key))
+            untouched = [
+                lab_answers.Answer(name, False, "not begun", "", cell)
+                for name, (cell,) in read_submission(path).answers.items()
+            ]
+            lab, answers = read_lab(labs()[key]), lab_answers.answers_of(key)
+            said = lab_answers.try_all(lab, answers + untouched)
+            found[key] = {a: said[a] for a in answers}, {a.task: said[a] for a in untouched}
         return found[key]
 
     return of
+
+
+@pytest.fixture
+def said(key, tried):
+    return tried(key)[0]
 
 
 def test_every_task_has_four_wrong_answers_and_two_right_ones(key):
@@ -235,17 +299,23 @@ def test_every_task_has_four_wrong_answers_and_two_right_ones(key):
 
 
 @pytest.mark.slow
-def test_right_answers_pass_and_wrong_ones_fail_with_words_that_name_the_mistake(key, said):
+def test_right_answers_pass_and_wrong_ones_fail_with_words_that_name_the_mistake(said):
     trouble = [
         f"{answer.task} ({answer.what}): {told}"
-        for answer, result in said(key).items()
+        for answer, result in said.items()
         if (told := lab_answers.fails(answer, result))
     ]
     assert not trouble, "\n".join(trouble)
 
 
 @pytest.mark.slow
+def test_every_task_of_the_edition_counts_as_unanswered(key, tried):
+    statuses = {task: status for task, (status, *_) in tried(key)[1].items()}
+    assert statuses == {task.name: UNANSWERED for task in read_lab(labs()[key]).tasks}
+
+
+@pytest.mark.slow
 def test_the_table_of_answers_is_that_of_a_run(key, said):
     shown = lab_answers.DOCUMENT.read_text("utf-8")
-    for row in lab_answers.rows(read_lab(labs()[key]), said(key)):
+    for row in lab_answers.rows(read_lab(labs()[key]), said):
         assert row in shown, "run: python tests/lab_answers.py --write"

@@ -577,7 +577,7 @@ REFUSED = {
     "samples lacking for an order": (lambda: build(frequency_order=range(V)), "need num_samples"),
     "too many samples": (lambda: build(num_samples=V), f"num_samples={V}"),
     "no order": (lambda: build(num_samples=3, frequency_order=[0] * V), "frequency_order="),
-    "no dropout": (lambda: build(dropout=1.5), "dropout=1.5"),
+    "no dropout": (lambda: build(dropout=1.5), "1.5"),
     "no layers": (lambda: contextualizer("lstm", layers=0), "num_layers=0"),
     "heads": (lambda: contextualizer("transformer", hidden=7), "num_heads=2"),
     "an id too many": (lambda: build()(torch.tensor([[1, V]])), "index out of range"),

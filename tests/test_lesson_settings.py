@@ -1,10 +1,15 @@
 """Each lesson with other settings: it runs to its end, or says which value is wrong."""
 
+import sys
+import types
 from pathlib import Path
 
-import papermill
+import matplotlib
 import pytest
+import torch
 from nbformat import NO_CONVERT, read
+
+from classroom.runner import execute, fresh_names
 
 NOTEBOOKS = Path(__file__).parent.parent / "notebooks"
 
@@ -219,12 +224,33 @@ def lesson_of(name):
     return read(path, NO_CONVERT)
 
 
-def execute(name, values, folder):
-    lesson = lesson_of(name)
-    values = lesson.metadata.get("mlm_course", {}).get("quick", {}) | values
-    papermill.execute_notebook(
-        lesson, folder / "executed.ipynb", values, cwd=folder, progress_bar=False
-    )
+@pytest.fixture
+def names(tmp_path, monkeypatch):
+    """Where the cells of a lesson run: in this process, since the start of a kernel would take most
+    of the time, in an empty `__main__` and an empty folder, as a kernel has them."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, "__main__", types.ModuleType("__main__"))
+    backend, threads = matplotlib.get_backend(), torch.get_num_threads()
+    matplotlib.use("agg")
+    names = vars(sys.modules["__main__"])
+    names.update(fresh_names())
+    yield names
+    names.clear()  # the models, too: functions and their names would keep each other
+    matplotlib.use(backend)
+    torch.set_num_threads(threads)
+
+
+def begin(lesson, names, *several):
+    """Execute a lesson's cells up to that of the parameters, and set them. Returns the others."""
+    cells = [cell for cell in lesson.cells if cell.cell_type == "code"]
+    place = next(i for i, cell in enumerate(cells) if "parameters" in cell.metadata.get("tags", []))
+    for number, cell in enumerate(cells[: place + 1], start=1):
+        execute(cell.source, f"cell {number}", names)
+    for values in several:
+        unknown = values.keys() - names.keys()
+        assert not unknown, f"there is no parameter {unknown}"
+        names.update(values)
+    return list(enumerate(cells, start=1))[place + 1 :]
 
 
 def test_every_lesson_is_tried_with_three_settings():
@@ -235,24 +261,17 @@ def test_every_lesson_is_tried_with_three_settings():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name, values", cases(RUN))
-def test_a_lesson_runs_to_its_end_with_other_settings(name, values, tmp_path):
-    execute(name, values, tmp_path)
+def test_a_lesson_runs_to_its_end_with_other_settings(name, values, names):
+    lesson = lesson_of(name)
+    quick = lesson.metadata.get("mlm_course", {}).get("quick", {})
+    for number, cell in begin(lesson, names, quick, values):
+        execute(cell.source, f"cell {number}", names)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name, values", cases(REFUSED))
-def test_a_wrong_setting_is_refused_with_its_name_by_the_cell_that_checks(
-    name, values, tmp_path, monkeypatch
-):
-    monkeypatch.chdir(tmp_path)
-    cells = [cell for cell in lesson_of(name).cells if cell.cell_type == "code"]
-    place = next(i for i, cell in enumerate(cells) if "parameters" in cell.metadata.get("tags", []))
-    names = {"display": lambda *_: None}
-    for cell in cells[: place + 1]:  # here, not in a kernel: its start would take the most time
-        exec(cell.source, names)
-    unknown = values.keys() - names.keys()
-    assert not unknown, f"lesson {name} has no parameter {unknown}"
-    names.update(values)
+def test_a_wrong_setting_is_refused_with_its_name_by_the_cell_that_checks(name, values, names):
+    (number, check), *_ = begin(lesson_of(name), names, values)
     with pytest.raises(ValueError) as caught:
-        exec(cells[place + 1].source, names)
+        execute(check.source, f"cell {number}", names)
     assert all(setting in str(caught.value) for setting in values), caught.value

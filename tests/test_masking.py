@@ -502,7 +502,7 @@ def test_a_batch_that_would_be_read_wrongly_is_refused(examples, error, message)
         MaskingCollator(TOKENIZER)(examples)
 
 
-@pytest.mark.parametrize("seed", [3.0, "3", True, torch.Generator()], ids=str)
+@pytest.mark.parametrize("seed", [3.0, "3", True])
 def test_a_seed_that_would_not_repeat_itself_is_refused(seed):
     with pytest.raises(ValueError, match="seed="):
         MaskingCollator(TOKENIZER, seed=seed)

@@ -19,7 +19,8 @@ from docs import pages as site_pages
 
 pytestmark = pytest.mark.site
 LESSONS = sorted((ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb"))
-MODULES = sorted(path.stem for path in (ROOT / "mlm_lib").glob("[a-z]*.py"))
+MODULES = [f"engine.{path.stem}" for path in (ROOT / "mlm_lib/engine").glob("[a-z]*.py")]
+MODULES += [path.stem for path in (ROOT / "mlm_lib").glob("[a-z]*.py")]
 
 every_lesson = pytest.mark.parametrize("lesson", LESSONS, ids=lambda path: path.stem)
 
