@@ -180,7 +180,7 @@ def test_bounds_are_met_and_named():
         (checks.number, 10**400, {}, "a finite number"),
         (checks.probability, 1.1, {}, "a number from 0 to 1"),
     ]:
-        with pytest.raises(ValueError, match=f"^x={value}; {wanted} is needed$"):
+        with pytest.raises(ValueError, match=f"^x={checks.shown(value)}; {wanted} is needed$"):
             guard("x", value, **limits)
 
 
