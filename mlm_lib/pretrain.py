@@ -72,9 +72,7 @@ OPTIONS |= {"checkpoint_every": int, "precision": str, "device": str}
 
 def main(arguments=None):
     """The command line. Returns its exit status: 0, 1 after one line of error, 130 after Ctrl-C."""
-    parser = argparse.ArgumentParser(
-        prog="python -m mlm_lib.pretrain", description=__doc__.split(":")[0] + "."
-    )
+    parser = argparse.ArgumentParser("python -m mlm_lib.pretrain")
     parser.add_argument("--config", help="recipe, a TOML file; the options below go before it")
     parser.add_argument("--corpus", help="grammar, reviews, docs, a path, or hub:NAME")
     parser.add_argument("--out", required=True)
