@@ -62,7 +62,7 @@ def positions_to_labels(mask_positions, mask_ids, mask_weights, length):
     tensor([[-100, -100,    7, -100]])
 
     Args:
-        mask_positions: (B, M) whole numbers of any type; what an unused slot names does not matter.
+        mask_positions: (B, M) whole numbers; what an unused slot names does not matter.
         mask_ids: (B, M), torch.long or torch.int32.
         mask_weights: (B, M), 0 in unused slots.
         length: T.
