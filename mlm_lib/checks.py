@@ -4,7 +4,6 @@ A guard returns the value it let through, as a plain Python number where it is o
 constructor reads `self.top_k = whole_number("top_k", top_k)`. What it refuses is a `ValueError`.
 """
 
-import math
 import os
 import re
 import sys
@@ -15,7 +14,6 @@ import numpy as np
 import torch
 
 ID_TYPES = (torch.int64, torch.int32)  # what `nn.Embedding` reads; both hold a label of −100
-LARGEST = sys.float_info.max  # Python's integers go beyond
 
 
 def refused(name, value, wanted):
@@ -35,6 +33,13 @@ def shown(value):
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 
+def _fitting(name, value, fits, wanted):
+    """The value, if it fits."""
+    if not fits:
+        raise refused(name, value, wanted)
+    return value
+
+
 # ------------------------------------------------------------------------------------ numbers
 
 
@@ -45,33 +50,37 @@ def whole_number(name, value, least=1, most=None, *, none=False):
     """
     if none and value is None:
         return None
-    low, high = -math.inf if least is None else least, math.inf if most is None else most
-    if isinstance(value, Integral) and not isinstance(value, bool) and low <= value <= high:
-        return int(value)
-    limits = "" if least is None else f" of at least {least}"
-    limits = limits if most is None else f" from {least} to {most}"
-    raise refused(name, value, f"a whole number{limits}")
+    return _number(name, value, Integral, "a whole number", least, most)
 
 
 def number(name, value, *, above=None, least=None, none=False):
     """A finite number above `above`, or of at least `least`. With `none`, None passes too."""
     if none and value is None:
         return None
-    plain = _plain(value)
-    in_range = (above is None or plain > above) and (least is None or plain >= least)
-    if in_range and abs(plain) <= LARGEST:
-        return plain
-    limits = "" if above is None else f" above {above}"
-    limits = limits if least is None else f" of at least {least}"
-    raise refused(name, value, f"a finite number{limits}")
+    return _number(name, value, Real, "a finite number", least, above=above)
 
 
 def probability(name, value):
     """A number in 0..1, both included."""
-    plain = _plain(value)
-    if 0 <= plain <= 1:
-        return plain
-    raise refused(name, value, "a probability, a number from 0 to 1,")
+    return _number(name, value, Real, "a number", least=0, most=1)
+
+
+def _number(name, value, kind, wanted, least=None, most=None, above=None):
+    """A plain Python number of this kind, within the limits that there are."""
+    plain = value.item() if isinstance(value, np.generic) else value
+    fits = isinstance(value, kind) and not isinstance(value, bool)
+    if kind is Real:
+        fits = fits and abs(plain) <= sys.float_info.max  # Python's integers go beyond
+    if least is not None:
+        fits = fits and plain >= least
+        wanted += f" of at least {least}" if most is None else f" from {least} to {most}"
+    if most is not None:
+        fits = fits and plain <= most
+    if above is not None:
+        fits = fits and plain > above
+        wanted += f" above {above}"
+    _fitting(name, value, fits, wanted)
+    return plain
 
 
 def shares(mask_share, random_share):
@@ -79,16 +88,8 @@ def shares(mask_share, random_share):
     mask_share = probability("mask_share", mask_share)
     random_share = probability("random_share", random_share)
     if mask_share + random_share > 1 + 1e-9:
-        both = f"mask_share={mask_share} and random_share={random_share}"
-        raise ValueError(f"{both} sum to more than 1; what they leave of 1 is the share kept")
+        raise ValueError(f"{mask_share=} and {random_share=} sum to more than 1")
     return mask_share, random_share
-
-
-def _plain(value):
-    """A Python number of a real one, numpy's included; NaN, which is in no range, of the rest."""
-    if not isinstance(value, Real) or isinstance(value, bool):
-        return math.nan
-    return value.item() if isinstance(value, np.generic) else value
 
 
 # ------------------------------------------------------------------------------------ names
@@ -96,47 +97,37 @@ def _plain(value):
 
 def flag(name, value):
     """True or False; the text "no" is neither."""
-    if isinstance(value, bool):
-        return value
-    raise refused(name, value, "True or False")
+    return _fitting(name, value, isinstance(value, bool), "True or False")
 
 
 def choice(name, value, options):
     """One of several names."""
-    if isinstance(value, str) and value in options:
-        return value
-    raise refused(name, value, f"one of {', '.join(options)}")
+    fits = isinstance(value, str) and value in options
+    return _fitting(name, value, fits, f"one of {', '.join(options)}")
 
 
 def string(name, value):
     """A str; None, bytes and a list of texts are none."""
-    if isinstance(value, str):
-        return value
-    raise refused(name, value, "a str")
+    return _fitting(name, value, isinstance(value, str), "a str")
 
 
 def iterable(name, value, things):
     """A list or a generator of things; one str is none, which would be read letter by letter."""
-    if isinstance(value, Iterable) and not isinstance(value, (str, bytes)):
-        return value
-    raise refused(name, value, f"a list of {things}")
+    fits = isinstance(value, Iterable) and not isinstance(value, (str, bytes))
+    return _fitting(name, value, fits, f"a list of {things}")
 
 
 def id_list(name, values):
     """The ids of one text as a list of ints, from a list, a tensor or an array of them."""
-    values = values.tolist() if hasattr(values, "tolist") else values
-    values = list(iterable(name, values, "ids"))
-    if set(map(type, values)) <= {int} and min(values, default=0) >= 0:
-        return values  # nearly always, and without a loop in Python
+    values = values.tolist() if hasattr(values, "tolist") else iterable(name, values, "ids")
     plain = [value.tolist() if isinstance(value, torch.Tensor) else value for value in values]
     return [whole_number(f"{name}[{place}]", value, 0) for place, value in enumerate(plain)]
 
 
 def path_name(name, value):
     """A str or path that is not empty, as a str: an unset shell variable arrives as ''."""
-    if isinstance(value, (str, os.PathLike)) and os.fspath(value).strip():
-        return os.fspath(value)
-    raise refused(name, value, "a name that is not empty")
+    fits = isinstance(value, (str, os.PathLike)) and os.fspath(value).strip()
+    return os.fspath(_fitting(name, value, fits, "a name that is not empty"))
 
 
 def torch_device(name, value):
@@ -147,18 +138,10 @@ def torch_device(name, value):
     if value == "auto":
         value = "cuda" if torch.cuda.is_available() else "cpu"
     try:
-        found = torch.device(value)
-        torch.empty(0, device=found)
-        return found
+        torch.empty(0, device=value)
+        return torch.device(value)
     except (RuntimeError, AssertionError, TypeError):
         raise refused(name, value, "a device of this machine, such as cpu or cuda,") from None
-
-
-def function(name, value, *, none=False):
-    """Something that can be called. With `none`, None passes too."""
-    if callable(value) or (none and value is None):
-        return value
-    raise refused(name, value, "a function")
 
 
 # ------------------------------------------------------------------------------------ tensors
@@ -173,34 +156,10 @@ def can_look(tensor):
 
 
 def tensor(name, value, shape):
-    """A tensor with as many axes as `shape` names: "(B, T)" two, "(..., V)" any number."""
+    """A tensor with as many axes as `shape` names: "(B, T)" two, "(...)" any number."""
     axes = None if "..." in shape else len(re.findall(r"\w+", shape))
-    if isinstance(value, torch.Tensor) and axes in (None, value.dim()):
-        return value
-    raise refused(name, value, f"a tensor {shape}")
-
-
-def as_tensor(name, value, device):
-    """A tensor of what holds numbers: a list, a range, an array or a tensor."""
-    try:
-        return torch.as_tensor(value, device=device)
-    except (TypeError, ValueError, RuntimeError, OverflowError):
-        raise refused(name, value, "a tensor or a list of numbers") from None
-
-
-def floats(name, value, shape):
-    """A tensor of floating-point numbers."""
-    if tensor(name, value, shape).is_floating_point():
-        return value
-    raise refused(name, value, f"a tensor {shape} of floating-point numbers")
-
-
-def integers(name, value, shape="(B, M)"):
-    """Integers of any type, widened to 64 bits: int8 ends at 127, and rows are longer."""
-    kind = tensor(name, value, shape).dtype
-    if kind == torch.bool or kind.is_floating_point or kind.is_complex:
-        raise refused(name, value, f"a tensor {shape} of whole numbers")
-    return value.long()
+    fits = isinstance(value, torch.Tensor) and axes in (None, value.dim())
+    return _fitting(name, value, fits, f"a tensor {shape}")
 
 
 def ids(name, value, shape="(B, T)", *, size=None, ignore=None):
@@ -208,13 +167,12 @@ def ids(name, value, shape="(B, T)", *, size=None, ignore=None):
     if tensor(name, value, shape).dtype not in ID_TYPES:
         raise refused(name, value, f"a tensor {shape} of whole numbers, torch.long or torch.int32,")
     if size is not None and can_look(value):
-        real = value if ignore is None else value[value != ignore]
-        if real.numel() and (real.min() < 0 or real.max() >= size):
-            wrong = real[(real < 0) | (real >= size)][0].item()
-            besides = "" if ignore is None else f" or {ignore}"
-            raise ValueError(
-                f"{name} holds {wrong}; a number from 0 to {size - 1}{besides} is needed"
-            )
+        wrong = value != value.clamp(0, size - 1)
+        wanted = f"a number from 0 to {size - 1}"
+        if ignore is not None:
+            wrong &= value != ignore
+            wanted += f" or {ignore}"
+        _holds_none(name, value, wrong, wanted)
     return value
 
 
@@ -227,9 +185,13 @@ def same_shape(name, value, other_name, other):
 
 def real_mask(name, value, other_name, other):
     """1 or True at real tokens, 0 or False at padding, as bool and of another tensor's shape."""
-    same_shape(name, value, other_name, other)
-    real = value != 0
-    if can_look(value) and not (value == real).all():
-        wrong = value[value != real][0].item()
-        raise ValueError(f"{name} holds {wrong}; 1 at real tokens and 0 at padding is needed")
+    real = same_shape(name, value, other_name, other) != 0
+    if can_look(value):
+        _holds_none(name, value, value != real, "1 at real tokens and 0 at padding")
     return real
+
+
+def _holds_none(name, value, wrong, wanted):
+    """Refuses a tensor that is wrong somewhere."""
+    if wrong.any():
+        raise ValueError(f"{name} holds {value[wrong][0].item()}; {wanted} is needed")

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from scipy import stats
 
-from mlm_lib.checks import floats, ids, integers, iterable, number, refused, whole_number
+from mlm_lib.checks import ids, iterable, number, refused, tensor, whole_number
 from mlm_lib.engine.padding import pad_examples
 from mlm_lib.labels import IGNORE
 from mlm_lib.masked_lm import tokens_of
@@ -201,7 +201,7 @@ def by_frequency(answers, counts, *, edges=(1, 10, 100, 1000, 10_000)):
     edges = list(edges)
     if not edges or edges[0] <= 0 or edges != sorted(set(edges)):
         raise ValueError(f"edges={edges}; rising numbers are needed, such as 1, 10, 100")
-    counts = integers("counts", torch.as_tensor(counts).cpu(), "(V,)")
+    counts = ids("counts", torch.as_tensor(counts).cpu(), "(V,)")
     if (counts < 0).any():
         raise ValueError(f"counts holds {counts.min().item()}; a number of at least 0 is needed")
     often = counts[answers.targets]  # (N,)
@@ -244,7 +244,7 @@ def calibration(probabilities, targets, *, bins=15):
         ValueError: what is no distribution, targets outside of it, no answers.
     """
     bins = whole_number("bins", bins)
-    probabilities = floats("probabilities", probabilities, "(N, V)").detach().cpu()
+    probabilities = tensor("probabilities", probabilities, "(N, V)").detach().cpu()
     targets = ids("targets", targets.cpu(), "(N,)", size=probabilities.shape[1])
     if not len(targets) or len(targets) != len(probabilities):
         pair = f"{len(probabilities)} rows of probabilities and {len(targets)} targets"

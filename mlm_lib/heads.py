@@ -8,7 +8,7 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
-from mlm_lib.checks import choice, integers, number, refused
+from mlm_lib.checks import choice, ids, number, refused
 
 
 def softmax(scores):
@@ -168,7 +168,7 @@ def flat_index(mask_positions, batch, length):
         if mask_positions.shape != (batch, length):
             raise refused("mask_positions", mask_positions, f"a bool tensor ({batch}, {length})")
         return mask_positions.flatten().nonzero().squeeze(1)
-    positions = integers("mask_positions", mask_positions)
+    positions = ids("mask_positions", mask_positions, "(B, M)").long()
     if len(positions) != batch:  # one row would be taken for all
         raise refused("mask_positions", mask_positions, f"a tensor ({batch}, M)")
     outside = (positions < 0) | (positions >= length)

@@ -10,7 +10,7 @@ T is the length of a row and M the number of slots, the most labels that a row h
 
 import torch
 
-from mlm_lib.checks import ids, integers, same_shape
+from mlm_lib.checks import ids, same_shape
 
 IGNORE = -100  # the label of a position that has none, as in PyTorch and transformers
 LARGEST = 2**31 - 1  # above any id; a negative label that is not −100 is of another format
@@ -62,7 +62,7 @@ def positions_to_labels(mask_positions, mask_ids, mask_weights, length):
     tensor([[-100, -100,    7, -100]])
 
     Args:
-        mask_positions: (B, M) whole numbers of any type; what an unused slot names does not matter.
+        mask_positions: (B, M) whole numbers; what an unused slot names does not matter.
         mask_ids: (B, M), torch.long or torch.int32.
         mask_weights: (B, M), 0 in unused slots.
         length: T.
@@ -71,7 +71,7 @@ def positions_to_labels(mask_positions, mask_ids, mask_weights, length):
         ValueError: shapes that differ, a weight that is negative or NaN, and in used slots a
             position outside 0..length−1, a negative id, or a position that the row names twice.
     """
-    mask_positions = integers("mask_positions", mask_positions)
+    mask_positions = ids("mask_positions", mask_positions, "(B, M)").long()
     same_shape("mask_ids", ids("mask_ids", mask_ids), "mask_positions", mask_positions)
     same_shape("mask_weights", mask_weights, "mask_positions", mask_positions)
 

@@ -9,7 +9,7 @@ from functools import partial
 import torch
 import torch.nn as nn
 
-from mlm_lib.checks import integers, real_mask, same_shape, whole_number
+from mlm_lib.checks import ids, real_mask, same_shape, whole_number
 from mlm_lib.encoder import ACTIVATIONS, BertEncoder
 from mlm_lib.heads import MaskedLMHead, flat_index, gather
 from mlm_lib.labels import IGNORE
@@ -144,10 +144,10 @@ class MaskedLanguageModel(nn.Module):
 
     def _at_blanks(self, inputs, real, positions, targets):
         """The output dictionary for `mask_positions`."""
-        positions = integers("mask_positions", positions)
+        positions = ids("mask_positions", positions, "(B, M)").long()
         if targets is not None:
             same_shape("target_ids", targets, "mask_positions", positions)
-            targets = integers("target_ids", targets)
+            targets = ids("target_ids", targets, "(B, M)").long()
         # 1) Scores at every blank, and which blanks are asked: not −1, and not on padding.
         places = positions.clamp(min=0)
         logits = self._logits(inputs, real, places)  # (B, M, V)

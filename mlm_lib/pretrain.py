@@ -72,9 +72,7 @@ OPTIONS |= {"checkpoint_every": int, "precision": str, "device": str}
 
 def main(arguments=None):
     """The command line. Returns its exit status: 0, 1 after one line of error, 130 after Ctrl-C."""
-    parser = argparse.ArgumentParser(
-        prog="python -m mlm_lib.pretrain", description=__doc__.split(":")[0] + "."
-    )
+    parser = argparse.ArgumentParser("python -m mlm_lib.pretrain")
     parser.add_argument("--config", help="recipe, a TOML file; the options below go before it")
     parser.add_argument("--corpus", help="grammar, reviews, docs, a path, or hub:NAME")
     parser.add_argument("--out", required=True)
@@ -84,10 +82,9 @@ def main(arguments=None):
     options = vars(parser.parse_args(arguments))
     out, resume, file, corpus = map(options.pop, ("out", "resume", "config", "corpus"))
     try:
-        path_name("--out", out)  # an unset shell variable arrives as ''
         recipe = read_recipe(file)
         if corpus is not None:
-            recipe["data"] = [{"corpus": path_name("--corpus", corpus)}]
+            recipe["data"] = [{"corpus": corpus}]
         given = {name: value for name, value in options.items() if value is not None}
         recipe["training"].update(given)
         pretrain(recipe, out, resume=resume)
@@ -112,25 +109,20 @@ def read_recipe(file=None):
     """
     if file is None:
         return complete({})
-    try:
-        return complete(tomllib.loads(Path(path_name("--config", file)).read_text("utf-8")))
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise ValueError(f"{file} is no TOML file: {error}") from None
+    return complete(made(file, lambda: tomllib.loads(Path(file).read_text("utf-8"))))
 
 
 def complete(tables):
     """A new recipe with all its tables. What they hold is left to the classes that take it."""
-    for name in tables:
-        choice("a table of the recipe", name, DEFAULTS)
-    recipe = {}
-    for name, default in DEFAULTS.items():
-        said = tables.get(name, default)
+    recipe = DEFAULTS | tables
+    for name, said in recipe.items():
+        default = DEFAULTS[choice("a table of the recipe", name, DEFAULTS)]
         if not isinstance(said, type(default)):
             raise ValueError(f"[{name}] is {said!r}; something like {default!r} is needed")
         recipe[name] = default | said if isinstance(default, dict) else said
     if "from" in recipe["model"]:  # what a checkpoint settles has no defaults
         recipe["model"] = dict(tables["model"])
-        recipe["tokenizer"] = dict(tables.get("tokenizer", {}))
+        recipe["tokenizer"] = tables.get("tokenizer", {})
     return recipe
 
 
@@ -189,7 +181,8 @@ def pretrain(recipe, out, *, resume=False):
 
         # 3. The model and what hides its words.
         model = made("[model]", _model, shape, tokenizer, start, config.seed)
-        collator = made("[masking]", _collator, kind, tokenizer, config.seed, **recipe["masking"])
+        masks = recipe["masking"]
+        collator = made("[masking]", lambda: kind(tokenizer, seed=config.seed, **masks))
         callbacks = made("[show]", _shown, tokenizer, shape.max_length, **recipe["show"])
 
         if main_process:
@@ -274,10 +267,6 @@ def _model(shape, tokenizer, start, seed):
     return model
 
 
-def _collator(kind, tokenizer, seed, **settings):
-    return kind(tokenizer, seed=seed, **settings)
-
-
 def _shown(tokenizer, max_length, sentences, **settings):
     """The callback that shows predictions, if there are sentences, and the model can read each."""
     callbacks = [ShowPredictions(tokenizer, sentences, **settings)] if sentences else []
@@ -348,16 +337,14 @@ class Mixture:
         """
         looks, floors = [], {}
         for part in [part for part in self.parts if part.held]:
-            known = isinstance(part, Documents)
-            masks = MaskingCollator(tokenizer, **part.masking, seed=1)
-            looks.append(HeldOut(part.held, masks, name=f"{part.name}_loss"))
-            if known:
-                floors[looks[-1].name] = part.floor(looks[-1])
+            collators = {"loss": MaskingCollator(tokenizer, **part.masking, seed=1)}
             if bounds:
-                masks = DiffusionCollator(tokenizer, draw="count", seed=1)
-                looks.append(HeldOut(part.held, masks, name=f"{part.name}_bound"))
-            if bounds and known:
-                floors[looks[-1].name] = part.bound_floor()
+                collators["bound"] = DiffusionCollator(tokenizer, draw="count", seed=1)
+            for name, collator in collators.items():
+                look = HeldOut(part.held, collator, name=f"{part.name}_{name}")
+                looks.append(look)
+                if isinstance(part, Documents):
+                    floors[look.name] = part.floor(look) if name == "loss" else part.bound_floor()
         return looks, floors
 
     def fingerprint(self):
@@ -456,15 +443,11 @@ class Documents:
         self.tokenizer, self.max_length = tokenizer, max_length
         vocab = tokenizer.get_vocab()
         if pieces := [word for word in self.grammar.vocabulary if word not in vocab]:
-            count = f"{len(pieces)} words of the grammar are no tokens, such as {pieces[:5]}"
-            raise ValueError(f"{count}; raise vocab_size")
+            raise ValueError(f"words of the grammar are no tokens: {pieces[:5]}; raise vocab_size")
         self.held = _encoded(tokenizer, self.validation)
         longest = max(map(len, self.held), default=0)
-        if longest > max_length:  # the grammar makes no half documents
-            raise ValueError(
-                f"max_length={max_length} cuts documents short, whose floor no one knows; "
-                f"raise it to {longest}, the longest that is held out"
-            )
+        if longest > max_length:  # no one knows the floor of half documents
+            raise ValueError(f"max_length={max_length} cuts documents short; raise it to {longest}")
 
     def epoch(self, epoch):
         texts = self._of_epoch(epoch) if epoch else self.train

@@ -155,18 +155,9 @@ def test_no_door_lets_through_what_would_be_computed_with_in_silence(name, kind,
 # ------------------------------------------------------------------------------------ the guards
 
 
-@pytest.mark.parametrize(
-    "guard, value, plain",
-    [
-        (checks.whole_number, np.int64(3), 3),
-        (checks.number, np.float32(0.5), 0.5),
-        (checks.probability, np.float64(0.25), 0.25),
-        (checks.probability, 1, 1),
-    ],
-)
-def test_a_guard_returns_a_plain_python_number(guard, value, plain):
-    found = guard("x", value)
-    assert found == plain and type(found) is type(plain)
+def test_a_guard_returns_a_plain_python_number():
+    for guard, value in (checks.whole_number, np.int64(3)), (checks.number, np.float32(0.5)):
+        assert guard("x", value) == value and type(guard("x", value)) in (int, float)
 
 
 @pytest.mark.parametrize("wrong", [True, "1", None, [1], NAN, math.inf, torch.ones(2)], ids=str)
@@ -180,16 +171,17 @@ def test_what_is_no_number_is_refused(wrong):
 def test_bounds_are_met_and_named():
     assert checks.whole_number("x", 3, 3, 3) == 3 and checks.whole_number("x", -3, None) == -3
     assert checks.whole_number("x", None, none=True) is checks.number("x", None, none=True) is None
-    with pytest.raises(ValueError, match=r"^x=2; a whole number from 3 to 5 is needed$"):
-        checks.whole_number("x", 2, 3, 5)
-    with pytest.raises(ValueError, match=r"^x=0; a finite number above 0 is needed$"):
-        checks.number("x", 0, above=0)
-    with pytest.raises(ValueError, match=r"^x=-1; a finite number of at least 0 is needed$"):
-        checks.number("x", -1, least=0)
-    with pytest.raises(ValueError, match="a whole number"):
-        checks.whole_number("x", 1.0)
-    with pytest.raises(ValueError, match="a finite number"):
-        checks.number("x", 10**400)
+    for guard, value, limits, wanted in [
+        (checks.whole_number, 2, {"least": 3, "most": 5}, "a whole number from 3 to 5"),
+        (checks.whole_number, 6, {"least": 3, "most": 5}, "a whole number from 3 to 5"),
+        (checks.whole_number, 1.0, {}, "a whole number of at least 1"),
+        (checks.number, 0, {"above": 0}, "a finite number above 0"),
+        (checks.number, -1, {"least": 0}, "a finite number of at least 0"),
+        (checks.number, 10**400, {}, "a finite number"),
+        (checks.probability, 1.1, {}, "a number from 0 to 1"),
+    ]:
+        with pytest.raises(ValueError, match=f"^x={checks.shown(value)}; {wanted} is needed$"):
+            guard("x", value, **limits)
 
 
 def test_the_two_shares_leave_room_for_each_other():
@@ -212,17 +204,12 @@ def test_ids_are_looked_at_where_that_is_free_and_left_alone_elsewhere(monkeypat
     checks.ids("x", torch.tensor([[9]]), size=6)
 
 
-@pytest.mark.parametrize("axes, shape", [(2, "(B, T)"), (1, "(N,)"), (0, "()"), (5, "(..., V)")])
+@pytest.mark.parametrize("axes, shape", [(2, "(B, T)"), (1, "(N,)"), (0, "()"), (5, "(...)")])
 def test_a_tensor_has_as_many_axes_as_its_shape_names(axes, shape):
     assert checks.tensor("x", torch.ones([1] * axes), shape).dim() == axes
     if "..." not in shape:
         with pytest.raises(ValueError, match="x="):
             checks.tensor("x", torch.ones([1] * (axes + 1)), shape)
-
-
-def test_small_integers_are_widened():
-    for dtype in (torch.uint8, torch.int8, torch.int16, torch.int32):
-        assert checks.integers("x", torch.ones(1, 2, dtype=dtype)).dtype == torch.int64
 
 
 def test_auto_is_cuda_or_the_cpu_and_never_anything_else(monkeypatch):

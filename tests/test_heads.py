@@ -86,9 +86,9 @@ def test_values_and_gradients_are_those_of_berts_head(asked, act):
     assert_close(torch.autograd.grad(got, shared + our_parts, signal), wanted, **exact)
 
 
-@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8])
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32])
 @pytest.mark.parametrize("masks", [0, 1, 7])
-def test_positions_may_be_integers_of_any_width_and_as_many_as_one_likes(masks, dtype):
+def test_positions_may_have_32_bits_and_be_as_many_as_one_likes(masks, dtype):
     head, hidden = drawn(MaskedLMHead(H, V)), states(2, 300)
     positions = torch.randint(128, (2, masks), dtype=dtype)
     expected = head(hidden)[torch.arange(2)[:, None], positions.long()]
