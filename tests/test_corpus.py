@@ -32,13 +32,9 @@ def lines(count):
 @pytest.mark.parametrize("count, held", [(3, 1), (10, 1), (25, 2), (100, 10), (1234, 123)])
 def test_splits_are_disjoint_cover_everything_and_hold_80_10_10(tmp_path, count, held):
     source = write(tmp_path / "a.txt", "\n".join(lines(count)))
-    parts = {split: load_corpus(source, split) for split in SPLITS}
-    assert {split: len(part) for split, part in parts.items()} == {
-        "train": count - 2 * held,
-        "validation": held,
-        "test": held,
-    }
-    assert sorted(sum(parts.values(), [])) == sorted(lines(count))
+    parts = [load_corpus(source, split) for split in SPLITS]
+    assert [len(part) for part in parts] == [count - 2 * held, held, held]
+    assert sorted(sum(parts, [])) == sorted(lines(count))
 
 
 def test_splits_depend_on_the_seed_and_not_on_the_order_of_the_file(tmp_path):
@@ -105,10 +101,8 @@ def test_packing_refuses_blocks_that_cannot_be_filled(few, size, told):
 
 
 def test_text_files_hold_paragraphs_or_else_lines(tmp_path):
-    paragraphs = write(
-        tmp_path / "a.txt", "First line,\nsecond  line.\n\n \nNext paragraph.\n\n\nLast one.\n"
-    )
-    assert everything(paragraphs) == ["First line, second line.", "Last one.", "Next paragraph."]
+    paragraphs = write(tmp_path / "a.txt", "First line,\nsecond  line.\n\n \nNext.\n\n\nThird.\n")
+    assert everything(paragraphs) == ["First line, second line.", "Next.", "Third."]
     one_a_line = write(tmp_path / "b.txt", "One.\n Two. \nThree.\n")
     assert everything(one_a_line) == ["One.", "Three.", "Two."]
     for around in ("{}\n\n", "\n\n{}", "\n{}\n \n"):  # blank lines at the ends part nothing
@@ -135,25 +129,19 @@ def test_a_column_is_named_after_a_colon(tmp_path):
     table = write(tmp_path / "films.csv", "text,body\na,one\nb,two\nc,three\n")
     assert everything(table) == ["a", "b", "c"]
     assert everything(f"{table}:body") == ["one", "three", "two"]
-    rows = write(
-        tmp_path / "films.JSONL",
-        "".join(f'{{"body": "{word}"}}\n' for word in ("one", "two", "three")),
-    )
+    rows = write(tmp_path / "a.JSONL", '{"body": "one"}\n{"body": "two"}\n{"body": "three"}\n')
     assert everything(f"{rows}:body") == ["one", "three", "two"]
 
 
-def test_quoted_cells_may_hold_anything(tmp_path):
+def test_cells_may_hold_anything_and_rows_may_be_short(tmp_path):
     texts = ["A line\u2028separator.", "A next\x85line.", 'She said "no", twice.', "Two\nlines."]
     texts += ["x" * 300_000]
     cells = "".join('"' + text.replace('"', '""') + '",1\n' for text in texts)
     assert everything(write(tmp_path / "a.csv", "text,label\n" + cells)) == sorted(texts)
     bare = write(tmp_path / "b.csv", "text\na\u2028b\nc\x0cd\ne\n")
     assert everything(bare) == ["a\u2028b", "c\x0cd", "e"]
-
-
-def test_blank_entries_are_dropped_and_short_rows_matter_only_in_the_column_read(tmp_path):
-    source = write(tmp_path / "a.csv", "text,label\none,1\n  ,0\ntwo\n\nthree,1\n")
-    assert everything(source) == ["one", "three", "two"]
+    short = write(tmp_path / "c.csv", "text,label\none,1\n  ,0\ntwo\n\nthree,1\n")
+    assert everything(short) == ["one", "three", "two"]  # blank ones are dropped
 
 
 def test_folders_are_read_whole(tmp_path):
