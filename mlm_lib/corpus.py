@@ -5,14 +5,13 @@ documents, our own reviews, the docstrings of the installed packages, and your f
 """
 
 import hashlib
-import os
 
 import torch
 
 from mlm_lib import DATA
-from mlm_lib.checks import choice, path_name, whole_number
+from mlm_lib.checks import choice, whole_number
 from mlm_lib.engine.docstrings import load_docs
-from mlm_lib.engine.text_files import iter_texts
+from mlm_lib.engine.text_files import read_texts
 
 SPLITS = ("train", "validation", "test")
 _SHIPPED = {"grammar": DATA / "grammar.txt", "reviews": DATA / "reviews.csv"}
@@ -38,16 +37,11 @@ def load_corpus(source, split="train", *, seed=0):
         ConnectionError: a hub name without a network and not in the local cache.
     """
     choice("split", split, SPLITS)
-    name = path_name("source", source)
-    if isinstance(source, os.PathLike):  # Path("docs") is the folder, "docs" the corpus
-        texts = list(iter_texts(source))
-    elif name.startswith("hub:"):
-        return _from_hub(name, split, seed)
-    elif name == "docs":
-        texts = load_docs()
-    else:
-        texts = list(iter_texts(_SHIPPED.get(name, name)))
-    return _split(texts, split, seed, name)
+    if str(source).startswith("hub:"):
+        return _from_hub(source, split, seed)
+    # Path("docs") is the folder, "docs" the corpus.
+    texts = load_docs() if source == "docs" else read_texts(_SHIPPED.get(source, source))
+    return _split(texts, split, seed, source)
 
 
 def pack_blocks(encoded, block_size, *, cls_id, sep_id):
@@ -78,10 +72,7 @@ def pack_blocks(encoded, block_size, *, cls_id, sep_id):
     inner = block_size - 2
     count = len(stream) // inner
     if count == 0:
-        raise ValueError(
-            f"{len(stream)} tokens do not fill one block of {block_size}; "
-            "use more text or smaller blocks"
-        )
+        raise ValueError(f"{len(stream)} tokens do not fill one block of {block_size}; take more")
     body = torch.tensor(stream[: count * inner]).view(count, inner)
     # 3. A [CLS] before each piece and a [SEP] after it
     ends = torch.tensor([cls_id, sep_id]).expand(count, 2)
@@ -102,12 +93,8 @@ def _split(texts, split, seed, source):
     rank = sorted(set(texts), key=number)
     # 3. The first tenth is validation, the second test, the rest training: exact proportions.
     tenth = max(1, round(0.1 * len(rank))) if len(rank) >= 3 else 0
-    parts = {
-        "validation": rank[:tenth],
-        "test": rank[tenth : 2 * tenth],
-        "train": rank[2 * tenth :],
-    }
-    chosen = set(parts[split])
+    held_out = {"validation": rank[:tenth], "test": rank[tenth : 2 * tenth]}
+    chosen = set(held_out.get(split, rank[2 * tenth :]))
     if not chosen:
         raise ValueError(
             f"{source} holds {len(rank)} distinct texts, too few for a {split} split; 3 are needed"

@@ -5,19 +5,15 @@ word. Subtracted from the model's surprise at the same word, it leaves what the 
 learned; sorted by what decides a word, or by how often its sentence was met, it shows where.
 """
 
-import tomllib
-from pathlib import Path
 from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 
 from mlm_lib import DATA
-from mlm_lib.engine.grammar_file import SLOT, read_worlds
+from mlm_lib.engine.grammar_file import read_worlds
 from mlm_lib.labels import IGNORE
 from mlm_lib.training import modes_kept
-
-FREE = "drawn freely"
 
 
 class Surprise(NamedTuple):
@@ -131,34 +127,5 @@ def word_kinds(world, path=None):
         FileNotFoundError: no such file.
         ValueError: a world that the file lacks; a malformed file, with what is wrong in it.
     """
-    path = DATA / "grammar.toml" if path is None else Path(path)
-    read_worlds(path, world)  # refuses what is no grammar, and a world that is not there
-    table = tomllib.loads(path.read_text(encoding="utf-8"))[world]
-    lists, latents, kinds = table.get("words", {}), table.get("latents", {}), {}
-    for step in table["steps"].values():
-        for entry in step["sentences"]:
-            for _, name, given in SLOT.findall(entry if isinstance(entry, str) else entry["say"]):
-                latent, _, fact = (given or name).partition(".")
-                if name in lists:
-                    words, kind = _words(lists[name]), latent if given else FREE
-                else:
-                    words, kind = _values(latents[latent], fact or latent), latent
-                for word in words:
-                    if kinds.get(word, FREE) == FREE:
-                        kinds[word] = kind
-    return kinds
-
-
-def _words(value):
-    """The words of a list, of a table of weights, or of a table of such."""
-    if isinstance(value, dict) and all(isinstance(part, list | dict) for part in value.values()):
-        return [word for part in value.values() for word in part]
-    return list(value)
-
-
-def _values(latent, name):
-    """The values of a latent, or of one of its facts."""
-    if "rows" not in latent:
-        return list(latent)
-    column = latent["facts"].split().index(name)
-    return [row.split()[column] for row in latent["rows"]]
+    (found,) = read_worlds(DATA / "grammar.toml" if path is None else path, world)
+    return found.kinds

@@ -45,9 +45,7 @@ class WordPieceTokenizer:
     def __init__(self, vocab, *, lowercase=True):
         missing = [token for token in SPECIAL_TOKENS if token not in vocab]
         if missing:
-            raise ValueError(
-                f"the vocabulary of {len(vocab)} tokens lacks {', '.join(missing)}; add them to it"
-            )
+            raise ValueError(f"the vocabulary of {len(vocab)} tokens lacks {', '.join(missing)}")
         self.vocab = dict(sorted(vocab.items(), key=itemgetter(1)))
         self.tokens = {index: token for token, index in self.vocab.items()}
         if len(self.tokens) != len(vocab):
@@ -102,10 +100,7 @@ class WordPieceTokenizer:
         continued = {symbol for parts in symbols for symbol in parts[1:]}
         vocab = dict.fromkeys([*SPECIAL_TOKENS, *sorted(common), *sorted(continued)])
         if len(vocab) > vocab_size:
-            raise ValueError(
-                f"vocab_size={vocab_size}; the special tokens and the characters of these texts "
-                f"alone make {len(vocab)}: raise it or lower limit_alphabet={limit_alphabet}"
-            )
+            raise ValueError(f"vocab_size={vocab_size}; its letters need {len(vocab)}; raise it")
         # 4. Merge until it is full: ##n ##e -> ##ne, ##o ##ne -> ##one, ...
         for left, right in merges(symbols, list(words.values()), min_frequency):
             if len(vocab) >= vocab_size:
@@ -157,9 +152,8 @@ class WordPieceTokenizer:
         for position, stretch in enumerate(_SPECIAL.split(text)):
             if position % 2:  # every second stretch is a special token
                 tokens.append(stretch)
-                continue
-            for chunk in BLANK.split(stretch):
-                if chunk:
+            else:
+                for chunk in BLANK.split(stretch):
                     tokens += self._cut(chunk)
         return tokens
 
@@ -174,12 +168,10 @@ class WordPieceTokenizer:
         Not the text that was encoded: case, accents and the width of white space are gone.
 
         Raises:
-            ValueError: an id outside the vocabulary.
+            KeyError: an id outside the vocabulary.
         """
         text = ""
         for position, index in enumerate(id_list("ids", ids)):
-            if index not in self.tokens:
-                raise ValueError(f"id {index} is not in the vocabulary of {len(self)} tokens")
             token = self.tokens[index]
             if position and token.startswith(PREFIX):
                 text += token.removeprefix(PREFIX)
@@ -283,14 +275,12 @@ def merged(parts, pair):
     ['b', '##an', '##an', '##a']
     """
     left, right = pair
-    parts_now, place = [], 0
-    while place < len(parts):
-        if parts[place] == left and parts[place + 1 : place + 2] == [right]:
-            parts_now.append(left + right.removeprefix(PREFIX))
-            place += 2
+    parts_now = []
+    for part in parts:
+        if part == right and parts_now and parts_now[-1] == left:
+            parts_now[-1] = left + right.removeprefix(PREFIX)
         else:
-            parts_now.append(parts[place])
-            place += 1
+            parts_now.append(part)
     return parts_now
 
 

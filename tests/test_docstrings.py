@@ -40,14 +40,12 @@ def test_prose_keeps_whole_sentences():
 
 
 def test_prose_keeps_the_words_of_links_and_roles():
-    assert prose_sentences("Pass a :class:`Tensor` or a :func:`list <builtins.list>` to it.") == [
-        "Pass a Tensor or a list to it."
-    ]
-    assert prose_sentences(
-        "See `the guide <https://a.b/c>`_ and [the paper](https://d.e) for more."
-    ) == ["See the guide and the paper for more."]
-    assert prose_sentences("The *first* and **second** ``word`` are `marked` here.") == [
-        "The first and second word are marked here."
+    docstring = """Pass a :class:`Tensor` or a :func:`list <builtins.list>` to it. See `the guide
+<https://a.b/c>`_ and [the paper](https://d.e). The *first* and **second** ``word`` are `marked`."""
+    assert prose_sentences(docstring) == [
+        "Pass a Tensor or a list to it.",
+        "See the guide and the paper.",
+        "The first and second word are marked.",
     ]
 
 

@@ -33,11 +33,12 @@ def load_docs(packages=DOCS_PACKAGES):
     """One text for each docstring of some packages that holds prose, in the order of the files.
 
     The first call takes some seconds. Its result is kept in the folder that `MLM_CACHE` names, or
-    in ~/.cache, for these versions of the packages.
+    in ~/.cache/mlm-course, for these versions of the packages.
     """
     versions = [f"{name} {importlib.metadata.version(name)}" for name in packages]
     key = hashlib.blake2b("\n".join(versions).encode(), digest_size=8).hexdigest()
-    cache = _cache_folder() / f"docs-{_RULES}-{key}.json"
+    folder = os.environ.get("MLM_CACHE") or os.path.expanduser("~/.cache/mlm-course")
+    cache = Path(folder, f"docs-{_RULES}-{key}.json")
     try:
         return json.loads(cache.read_text("utf-8"))
     except (OSError, ValueError):  # not there, or damaged: a list that was cut does not parse
@@ -45,11 +46,6 @@ def load_docs(packages=DOCS_PACKAGES):
     with contextlib.suppress(OSError):  # where nothing can be kept, they are read each time
         write(cache, json.dumps(texts, indent=0))
     return texts
-
-
-def _cache_folder():
-    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    return Path(os.environ.get("MLM_CACHE") or Path(home) / "mlm-course")
 
 
 # ------------------------------------------------------------------------------------ docstrings
@@ -64,31 +60,28 @@ def _read(packages):
             files += [file for file in found if not _SKIPPED & set(file.relative_to(root).parts)]
     seen, texts = set(), []
     for file in tqdm(files, desc="reading docstrings", unit="file"):
-        for docstring in _docstrings(file):
+        for docstring in _docstrings(_parsed(file)):
             # A dictionary keeps the order, and once what a docstring says twice.
-            sentences = prose_sentences(docstring)
-            fresh = dict.fromkeys(line for line in sentences if line not in seen)
+            fresh = dict.fromkeys(one for one in prose_sentences(docstring) if one not in seen)
             seen.update(fresh)
             if fresh:
                 texts.append(" ".join(fresh))
     return texts
 
 
-def _docstrings(path):
-    """Every docstring of a file, in its order."""
-    try:
-        with warnings.catch_warnings(action="ignore"):  # the file's own style is not our concern
-            tree = ast.parse(path.read_bytes())
-    except (SyntaxError, ValueError):  # templates and files for other Python versions
-        return
-    stack = [tree]
-    while stack:
-        node = stack.pop()
-        # Definitions sit in bodies, of classes, functions, `if` and `try`; expressions hold none.
-        stack.extend(reversed(getattr(node, "body", ())))
-        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
-            if docstring := ast.get_docstring(node):
-                yield docstring
+def _parsed(path):
+    """A file's syntax tree; None of templates and of files for other Python versions."""
+    with contextlib.suppress(SyntaxError, ValueError), warnings.catch_warnings(action="ignore"):
+        return ast.parse(path.read_bytes())
+
+
+def _docstrings(node):
+    """Every docstring of a syntax tree, in its order."""
+    if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
+        yield ast.get_docstring(node) or ""
+    # Definitions sit in bodies, of classes, functions, `if` and `try`; expressions hold none.
+    for inner in getattr(node, "body", ()):
+        yield from _docstrings(inner)
 
 
 # ------------------------------------------------------------------------------------ prose
@@ -98,6 +91,7 @@ _ROLE = re.compile(r":[\w:+-]+:`~?([^`<]*?)(?:\s*<[^`]*>)?`")
 # [a page](https://a.b) and `a page <https://a.b>`_ -> a page
 _LINK = re.compile(r"\[([^\[\]]+)\]\([^)]*\)|`([^`<]+?)\s*<[^`]*>`_+")
 _MARKS = re.compile(r"`+|\*\*|(?<!\w)[*_](?=\w)|(?<=\w)\*(?!\w)")
+_SENTENCE = re.compile(r"[A-Z][\0-\x7f]*[.!?]")
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z])")
 _ABBREVIATED = re.compile(r"(?:\b(?:e\.g|i\.e|etc|cf|vs|al|Fig|Eq|No|Dr|Mr|St)\.|\b[A-Z]\.)$")
 _ITEM = re.compile(r"^\s*(?:[-*+•]|\d+[.)]|\.\.|:|>>>|@|\||#)")
@@ -118,8 +112,7 @@ def prose_sentences(docstring):
         if len(indents) > 1 or any(map(_ITEM.match, lines)):
             continue
         # 2. Markup goes, the words that it marks stay.
-        words = _ROLE.sub(r"\1", " ".join(paragraph.split()))
-        words = _LINK.sub(lambda link: link.group(1) or link.group(2), words)
+        words = _LINK.sub(r"\1\2", _ROLE.sub(r"\1", " ".join(paragraph.split())))
         # 3. Of the sentences, those that look like English.
         sentences += filter(_is_prose, _sentences(_MARKS.sub("", words)))
     return sentences
@@ -139,11 +132,8 @@ def _sentences(text):
 
 def _is_prose(sentence):
     """A capital, a full stop, 4 to 60 words, 80% of them letters alone, nothing like code."""
+    if not _SENTENCE.fullmatch(sentence) or _CODE.search(re.sub(r"\b(e\.g|i\.e)\.", "", sentence)):
+        return False
     words = sentence.split()
-    if not 4 <= len(words) <= 60 or not sentence.isascii():
-        return False
-    if not sentence[0].isupper() or sentence[-1] not in ".!?":
-        return False
-    if _CODE.search(re.sub(r"\b(e\.g|i\.e)\.", "", sentence)):
-        return False
-    return sum(word.strip(".,;:!?()'\"").isalpha() for word in words) >= 0.8 * len(words)
+    letters = sum(word.strip(".,;:!?()'\"").isalpha() for word in words)
+    return 4 <= len(words) <= 60 and letters >= 0.8 * len(words)

@@ -25,6 +25,7 @@ AN = re.compile(
     r"(?!uni(?![nm])|eu|ukr|uru|one$|once$|us[aeu])[aeiou]|hour|hono|hones|heir|8|1[18]$"
 )
 SMALL, LARGE = 1e-12, 1e12  # weights between them neither vanish nor overflow in sums and products
+FREE = "drawn freely"  # what decides a word from a list that hangs on no latent
 
 
 class World(NamedTuple):
@@ -36,6 +37,8 @@ class World(NamedTuple):
         chance once the step is told, and for each of its words the filler in each state, a list of
         Z numbers, where -1 stands in a state in which the sentence is impossible.
     fillers: list of {word: chance}, what can stand at a place of a sentence.
+    kinds: {word: the latent that decides it, or `FREE`}, of the words that fill slots. One that
+        fills several counts for the first of them, but for a list drawn freely last of all.
     """
 
     name: str
@@ -43,6 +46,7 @@ class World(NamedTuple):
     prior: torch.Tensor
     steps: list
     fillers: list
+    kinds: dict
 
 
 def read_worlds(path, worlds=None):
@@ -62,9 +66,8 @@ def read_worlds(path, worlds=None):
     """
     with _inside(path):
         tables = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-    worlds = [worlds] if isinstance(worlds, str) else worlds
-    names = tables if worlds is None else [choice("worlds", name, tables) for name in worlds]
-    with _inside(path):
+        worlds = [worlds] if isinstance(worlds, str) else worlds
+        names = tables if worlds is None else [choice("worlds", name, tables) for name in worlds]
         found = [_Reader().world(name, tables[name]) for name in tables if name in names]
         if not any(world.weight for world in found):
             raise ValueError("no world has a weight above 0, so there is nothing to draw")
@@ -88,6 +91,7 @@ class _Reader:
             {"mood": "good", "country": "italy", "country.capital": "rome"}.
         lists: {name: {value of a latent: {word: chance}}}; the value is None in a list for all.
         fillers: {what it is: (number, {word: chance})}.
+        kinds: as in `World`.
     """
 
     def world(self, name, table):
@@ -95,7 +99,8 @@ class _Reader:
             _table("it", table, ("weight", "latents", "words", "steps"))
             weight = _weight("weight", table.get("weight", 1.0))
             self.states, prior = _states(_each(_latent, table, "latents"))
-            self.lists, self.fillers = _each(_list, table, "words"), {}
+            self.lists = _each(_list, table, "words")
+            self.fillers, self.kinds = {}, {}
             steps = list(_each(self._step, table, "steps").values())
             if all(probability < 1 for probability, _ in steps):
                 raise ValueError("no step has probability 1, so a document could be empty")
@@ -103,7 +108,7 @@ class _Reader:
             if lists - self.fillers.keys():
                 raise ValueError(f"lists used by no sentence: {lists - self.fillers.keys()}")
         fillers = [filler for _, filler in self.fillers.values()]
-        return World(name, weight, prior, steps, fillers)
+        return World(name, weight, prior, steps, fillers, self.kinds)
 
     # ------------------------------------------------------------------ steps and sentences
 
@@ -114,13 +119,12 @@ class _Reader:
         if not told:
             raise ValueError("probability is 0, so its sentences can never be said")
         sentences = []
-        for entry in _filled("sentences", value.get("sentences")):
+        for entry in _items("sentences", value.get("sentences"), once=False):
             with _inside(repr(entry)):
                 sentences.append(self._sentence(entry))
         total = torch.stack([weight for weight, _ in sentences]).sum(0)  # (Z,)
         if not total.all():
-            state = self.states[(total == 0).nonzero()[0].item()]
-            raise ValueError(f"nothing can be said here when {state}")
+            raise ValueError(f"nothing can be said here when {self.states[total.argmin()]}")
         return told, [(weight / total, places) for weight, places in sentences]
 
     def _sentence(self, entry):
@@ -130,7 +134,7 @@ class _Reader:
         if not isinstance(text, str) or not text.split():
             raise ValueError("it says nothing")
         weight = _weight("weight", entry.get("weight", 1.0))
-        possible = self._possible(entry.get("when", {}))
+        possible = self._possible(_table("when", entry.get("when", {})))
         if not weight or not any(possible):
             raise ValueError("its weight is 0, or no choice of the latents ever leads to it")
         places = [self._place(token, possible) for token in text.split()]
@@ -139,23 +143,20 @@ class _Reader:
     def _possible(self, when):
         """[Z bools]: the states in which all conditions hold."""
         possible = [True] * len(self.states)
-        for key, wanted in _flat(_table("when", when)):
-            name = self._fact(key)
-            values = [state[name] for state in self.states]
+        for name, wanted in when.items():
+            values = self._values(name)
             wanted = wanted if isinstance(wanted, list) else [wanted]
-            if not set(wanted) <= set(values):
-                raise ValueError(f"{key} is one of {set(values)}, never {wanted}")
+            if not all(value in values for value in wanted):
+                raise ValueError(f"{name} is one of {set(values)}, never {wanted}")
             possible = [can and value in wanted for can, value in zip(possible, values)]
         return possible
 
-    def _fact(self, name):
-        """The name of a latent or of a fact of one, as states have it."""
-        latent, _, fact = name.partition(".")
-        name = latent if fact == latent else name
+    def _values(self, name):
+        """[Z words]: a latent, or a fact of one such as `country.capital`, in each state."""
         if name not in self.states[0]:
             known = ", ".join(self.states[0])
             raise ValueError(f"{name!r} is neither a list nor a latent ({known})")
-        return name
+        return [state[name] for state in self.states]
 
     def _place(self, token, possible):
         """[Z numbers]: the filler here in each state, -1 where the sentence is impossible."""
@@ -163,31 +164,32 @@ class _Reader:
         if slot is None:
             return [self._filler(_word(token), {token: 1.0})] * len(self.states)
         article, name, given = slot.groups()
-        if name in self.lists:
-            depends = None not in self.lists[name]
-            if article or depends != bool(given):
-                right = f"{{{name}|latent}}" if depends else f"{{{name}}}"
-                raise ValueError(f"{token} does not fit the list {name!r}; write {right}")
-            given = given and self._fact(given)
-        elif given:
-            raise ValueError(f"{token}: {name!r} is not a list")
-        else:
-            name = self._fact(name)
-        numbers = [-1] * len(self.states)
-        for index, state in enumerate(self.states):
-            if possible[index] and name in self.lists:
-                part = given and state[given]
-                if part not in self.lists[name]:
-                    raise ValueError(f"the list {name!r} has nothing for {part!r}")
-                numbers[index] = self._filler((name, part), self.lists[name][part])
-            elif possible[index]:
-                word = article_of(state[name]) if article else state[name]
-                numbers[index] = self._filler(word, {word: 1.0})
-        return numbers
+        if name not in self.lists and not given:  # the value of a latent, or the article before it
+            words = self._values(name)
+            self._decides(name.partition(".")[0], words)
+            words = [article_of(word) for word in words] if article else words
+            fillers = [(word, {word: 1.0}) for word in words]
+        else:  # a word from a list, which may hang on the value of a latent
+            parts = self.lists.get(name, {})
+            if article or not parts or (None in parts) == bool(given):
+                raise ValueError(f"{token} does not fit; write {{LIST|latent}} if it hangs on one")
+            values = self._values(given) if given else [None] * len(self.states)
+            lacking = {value for value, can in zip(values, possible) if can} - parts.keys()
+            if lacking:
+                raise ValueError(f"the list {name!r} has nothing for {lacking}")
+            decided = given.partition(".")[0] if given else FREE
+            self._decides(decided, itertools.chain(*parts.values()))
+            fillers = [((name, value), parts.get(value)) for value in values]
+        return [self._filler(*one) if can else -1 for one, can in zip(fillers, possible)]
 
     def _filler(self, what, chances):
         """The number of a filler: the next one if it is new."""
         return self.fillers.setdefault(what, (len(self.fillers), chances))[0]
+
+    def _decides(self, kind, words):
+        for word in words:
+            if self.kinds.get(word, FREE) == FREE:
+                self.kinds[word] = kind
 
 
 # ------------------------------------------------------------------------------- parts of a world
@@ -204,20 +206,17 @@ def _each(read, table, part):
 
 def _latent(name, value):
     """[({name in slots: word}, weight)]: the values of a latent, each with its facts."""
-    if isinstance(value, dict) and "rows" in value:
-        return _rows(name, _table("it", value, ("facts", "rows")))
-    return [({name: word}, chance) for word, chance in _chances(value, lambda rank: 1).items()]
-
-
-def _rows(name, table):
-    facts, found = _once("facts", str(table.get("facts", "")).split()), []
-    if facts[0] != name:
+    if not isinstance(value, dict) or "rows" not in value:
+        return [({name: word}, chance) for word, chance in _chances(value, zipf=False).items()]
+    facts = str(_table("it", value, ("facts", "rows")).get("facts", "")).split()
+    if _items("facts", facts)[0] != name:
         raise ValueError(f"facts are {facts}; {name!r} comes first")
-    keys = [name, *(f"{name}.{fact}" for fact in facts[1:])]
-    for row in _once("rows", table["rows"]):
+    found = []
+    for row in _items("rows", value["rows"]):
         words = [_word(word) for word in str(row).split()]
         if len(words) != len(facts):
             raise ValueError(f"{row!r} has {len(words)} words for {len(facts)} facts")
+        keys = [name, *(f"{name}.{fact}" for fact in facts[1:])]
         found.append((dict(zip(keys, words)), 1))
     return found
 
@@ -232,32 +231,23 @@ def _states(latents):
 
 
 def _list(name, value):
-    """{None: {word: chance}}, or {value of a latent: {word: chance}}; by Zipf's law."""
-    parts = {None: value}
-    if isinstance(value, dict) and all(isinstance(part, list | dict) for part in value.values()):
-        parts = value
-    return {key: _chances(part, lambda rank: 1 / rank) for key, part in parts.items()}
+    """{None: {word: chance}}, or {value of a latent: {word: chance}}."""
+    hangs = isinstance(value, dict) and all(isinstance(one, list | dict) for one in value.values())
+    parts = value if hangs else {None: value}
+    return {key: _chances(part, zipf=True) for key, part in parts.items()}
 
 
-def _chances(value, weight_of):
-    """{word: chance} of a table of weights, or of a list whose nth word weighs weight_of(n)."""
+def _chances(value, zipf):
+    """{word: chance} of a table of weights, or of a list: by Zipf's law, or all alike."""
     if isinstance(value, list):
-        value = {_word(word): weight_of(n) for n, word in enumerate(_once("it", value), 1)}
+        words = enumerate(_items("it", value), 1)
+        value = {_word(word): 1 / rank if zipf else 1 for rank, word in words}
     for word, weight in _table("it", value).items():
         _weight(_word(word), weight)
     total = sum(value.values())
     if not total:
         raise ValueError("it is empty, or all weights are 0")
     return {word: weight / total for word, weight in value.items() if weight}
-
-
-def _flat(table, prefix=""):
-    """("country.capital", value) of nested tables, as TOML's dotted keys make them."""
-    for key, value in table.items():
-        if isinstance(value, dict):
-            yield from _flat(value, f"{prefix}{key}.")
-        else:
-            yield prefix + key, value
 
 
 def article_of(word):
@@ -281,16 +271,12 @@ def _table(name, value, keys=None):
     return value
 
 
-def _filled(name, values):
+def _items(name, values, once=True):
     if not isinstance(values, list) or not values:
         raise refused(name, values, "a list that holds something")
-    return values
-
-
-def _once(name, values):
-    for value in _filled(name, values):
-        if values.count(value) > 1:
-            raise ValueError(f"{name} has {value!r} twice")
+    doubled = [value for value in values if once and values.count(value) > 1]
+    if doubled:
+        raise ValueError(f"{name} has {doubled[0]!r} twice")
     return values
 
 
@@ -301,7 +287,6 @@ def _word(word):
 
 
 def _weight(name, value):
-    real = isinstance(value, int | float) and not isinstance(value, bool)
-    if not real or not (value == 0 or SMALL <= value <= LARGE):  # NaN is neither
-        raise refused(name, value, f"0 or a number from {SMALL:g} to {LARGE:g}")
-    return value
+    if type(value) in (int, float) and (value == 0 or SMALL <= value <= LARGE):  # NaN is neither
+        return value
+    raise refused(name, value, f"0 or a number from {SMALL:g} to {LARGE:g}")
