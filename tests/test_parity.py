@@ -235,17 +235,6 @@ def test_a_modernberts_logits_loss_hidden_states_and_attention_maps(seed, dtype)
         same(one, other, dtype, f"attention {layer}")
 
 
-@each_dtype
-@each_bert
-def test_the_gradient_of_every_parameter(seed, dtype):
-    theirs, ours, inputs, labels, _ = case(seed, dtype)
-    theirs(**inputs, labels=labels).loss.backward()
-    ours(**inputs, labels=labels)["loss"].backward()
-    gradients = in_their_names(ours, lambda parameter: parameter.grad)
-    for name, parameter in trained(theirs):
-        same(gradients[name], parameter.grad, dtype, name)
-
-
 @each_modern
 def test_the_gradient_of_every_parameter_of_a_modernbert(seed):
     theirs, ours, inputs, labels, _ = modern_case(seed, torch.float64)
@@ -272,7 +261,7 @@ def adamw_steps(model, batch, steps=3, **settings):
 
 @each_dtype
 @each_bert
-def test_the_weights_after_three_steps_of_adamw(seed, dtype):
+def test_the_gradient_of_every_parameter_and_the_weights_after_three_steps_of_adamw(seed, dtype):
     # The bias of the keys shifts all scores of a query alike: softmax ignores it, its gradient is
     # 0. In floating point that is noise, in float32 up to 5e-9, which Adam divides by its own size
     # plus eps. With torch's eps of 1e-8 each side would walk its own way: measured, they part by
@@ -280,6 +269,11 @@ def test_the_weights_after_three_steps_of_adamw(seed, dtype):
     # own eps is 1e-6, which drowns the noise: 1e-6 at 1e-4.
     settings = {torch.float64: {"lr": 1e-3}, torch.float32: {"lr": 1e-4, "eps": 1e-6}}[dtype]
     theirs, ours, inputs, labels, _ = case(seed, dtype)
+    theirs(**inputs, labels=labels).loss.backward()
+    ours(**inputs, labels=labels)["loss"].backward()
+    gradients = in_their_names(ours, lambda parameter: parameter.grad)
+    for name, parameter in trained(theirs):
+        same(gradients[name], parameter.grad, dtype, name)
     before = to_hf(ours).state_dict()
     adamw_steps(theirs, {**inputs, "labels": labels}, **settings)
     adamw_steps(ours, {**inputs, "labels": labels}, **settings)
@@ -333,31 +327,20 @@ def test_long_documents_read_in_windows_are_those_of_transformers():
 # ------------------------------------------------------------------------------------ and back
 
 
-SAID = {
-    "bert": (
-        "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads",
-        "intermediate_size", "hidden_act", "max_position_embeddings", "type_vocab_size",
-        "hidden_dropout_prob", "attention_probs_dropout_prob",
-        "layer_norm_eps", "pad_token_id", "initializer_range", "tie_word_embeddings", "is_decoder",
-    ),
-    "modernbert": (
-        "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads",
-        "intermediate_size", "local_attention", "layer_types", "rope_parameters", "norm_eps",
-        "max_position_embeddings", "pad_token_id", "initializer_range", "tie_word_embeddings",
-        "embedding_dropout", "attention_dropout", "mlp_dropout", "initializer_cutoff_factor",
-    ),
-}  # fmt: skip
+# Of another library's making, or of no meaning to a model that fills blanks.
+NOT_OURS = {"architectures", "dtype", "transformers_version", "_name_or_path"}
 
 
 def one_of(kind, tied, seed=0, dtype=torch.float32):
     """A BERT or a ModernBERT with a dropout of its own."""
     if kind == "bert":
-        return a_bert(tied, seed, dtype, attention_probs_dropout_prob=0.25)
+        rates = {"hidden_dropout_prob": 0.5, "attention_probs_dropout_prob": 0.25}
+        return a_bert(tied, seed, dtype, **rates)
     options = draw_modern(random.Random(seed)) | {"tie_word_embeddings": tied, "mlp_dropout": 0.3}
     return modern_bert(**options).to(dtype)
 
 
-either_kind = pytest.mark.parametrize("kind", SAID)
+either_kind = pytest.mark.parametrize("kind", ["bert", "modernbert"])
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64], ids=str)
@@ -376,14 +359,9 @@ def test_there_and_back_every_bit_of_the_state_dict_and_the_configuration_stays(
         assert torch.equal(after[name].view(torch.uint8), before[name].view(torch.uint8)), name
     projection = back.get_output_embeddings().weight
     assert (projection is back.get_input_embeddings().weight) == tied
-    for name in SAID[kind]:
-        assert getattr(back.config, name) == getattr(theirs.config, name), name
-
-
-def test_each_dropout_arrives_in_its_own_place():
-    ours = from_hf(a_bert(hidden_dropout_prob=0.5, attention_probs_dropout_prob=0.25))
-    assert (ours.embedder.config.dropout, ours.embedder.config.attention_dropout) == (0.5, 0.25)
-    assert ours.dropout.p == 0  # a BertForMaskedLM drops nothing before its head
+    said, again = theirs.config.to_dict(), back.config.to_dict()
+    changed = {name for name in said if said[name] != again[name]}
+    assert changed <= NOT_OURS, changed
 
 
 @either_tie
@@ -413,12 +391,11 @@ def test_conversion_copies_keeps_the_mode_and_draws_no_random_number(kind, tied)
         assert parameter.requires_grad and parameter.is_leaf
 
 
-@pytest.mark.parametrize("hidden_act", ["gelu", "gelu_pytorch_tanh", "relu", "silu"])
-def test_a_deep_copy_and_a_pickled_copy_convert_like_the_original(hidden_act):
-    theirs = a_bert(hidden_act=hidden_act)
+def test_a_deep_copy_and_a_pickled_copy_convert_like_the_original():
+    theirs = a_bert(hidden_act="gelu_pytorch_tanh")
     for copied in (copy.deepcopy(from_hf(theirs)), pickle.loads(pickle.dumps(from_hf(theirs)))):
         back = to_hf(copied)
-        assert back.config.hidden_act == hidden_act
+        assert back.config.hidden_act == "gelu_pytorch_tanh"
         for name, tensor in back.state_dict().items():
             assert torch.equal(tensor, theirs.state_dict()[name])
 
