@@ -128,10 +128,7 @@ def to_hf(model):
     # An activation's name does not tell its options.
     fits = repr(head) == repr(alike) and head.activation is alike.activation
     if not fits or model.contextualizer is not None:
-        raise ValueError(
-            "transformers has classes for a BertEncoder or a ModernEncoder with a MaskedLMHead to "
-            "match, and for nothing else; keep this model's state_dict with torch.save"
-        )
+        raise ValueError("transformers has no class for these parts; keep them with torch.save")
     with torch.random.fork_rng(devices=[]):  # draws nothing that others would have drawn
         theirs = AutoModelForMaskedLM.from_config(_their_config(encoder.config, tied))
     theirs.to(device=head.bias.device, dtype=head.bias.dtype)
@@ -256,10 +253,7 @@ def find_checkpoint(name):
     except Exception as error:  # the network's, the hub's and a name's have no class in common
         with suppress(Exception):
             return Path(snapshot_download(name, local_files_only=True, **wanted))
-        raise OSError(
-            f"{name} is no folder with a config.json, no checkpoint of the course, and cannot be "
-            f"had from the hub ({_line(error)}); check the spelling, and the network"
-        ) from error
+        raise OSError(f"{name}: no folder with a config.json; the hub: {_line(error)}") from error
 
 
 # ------------------------------------------------------------------------------------ both ways
