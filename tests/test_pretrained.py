@@ -130,12 +130,10 @@ def test_a_device_that_is_not_there_is_refused_before_anything_is_read():
 # ------------------------------------------------------------------------------------ forms
 
 
-NORM = "bert.embeddings.LayerNorm"
 FORMS = {
     "as it is written": lambda folder: None,
     "safetensors in shards": in_three,
     "pickled": pickled,
-    "pickled before torch 1.6": lambda at: pickled(at, _use_new_zipfile_serialization=False),
     "pickled in shards": pickled_in_three,
     "float16": as_dtype(torch.float16),
     "bfloat16": as_dtype(torch.bfloat16),
