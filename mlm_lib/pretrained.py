@@ -4,8 +4,7 @@ transformers reads and writes the files. A table of partners says which of its n
 ours, and `load_state_dict` sees to it that each name finds its partner, of its shape.
 """
 
-import fnmatch
-import os
+import json
 import shutil
 import warnings
 from contextlib import contextmanager, suppress
@@ -13,28 +12,20 @@ from pathlib import Path
 from pickle import UnpicklingError
 
 import torch
-from huggingface_hub import HfApi, hf_hub_download, snapshot_download
-from transformers import (
-    AutoConfig,
-    AutoModelForMaskedLM,
-    AutoTokenizer,
-    PreTrainedConfig,
-    PreTrainedTokenizerBase,
-)
+from huggingface_hub import HfApi, snapshot_download
+from transformers import AutoConfig, AutoModelForMaskedLM, AutoTokenizer
 from transformers.modeling_utils import load_state_dict
 from transformers.utils import logging
 
 from mlm_lib import DATA
-from mlm_lib.checks import path_name, refused, torch_device, whole_number
-from mlm_lib.encoder import MOST_LAYERS, BertEncoder, EncoderConfig
+from mlm_lib.checks import path_name, torch_device, whole_number
+from mlm_lib.encoder import MOST_LAYERS, EncoderConfig
 from mlm_lib.engine.files import write_folder
 from mlm_lib.heads import MaskedLMHead
 from mlm_lib.masked_lm import MaskedLanguageModel
-from mlm_lib.modern import ModernConfig, ModernEncoder
+from mlm_lib.modern import ModernConfig
 from mlm_lib.wordpiece import WordPieceTokenizer
 
-# ------------------------------------------------------------------------------------ names
-#
 # All tables are by what transformers calls `model_type`, and hold their names, then ours.
 
 PARTNERS = {  # parts of the names of weights; applied from top to bottom
@@ -57,28 +48,29 @@ PARTNERS = {  # parts of the names of weights; applied from top to bottom
         "mlp.Wi": "expand", "mlp.Wo": "contract",
     },
 }  # fmt: skip
-SAME = {  # settings of one name
+BOTH = {
     "vocab_size": "vocab_size", "hidden_size": "hidden_size", "pad_token_id": "pad_token_id",
     "intermediate_size": "intermediate_size", "initializer_range": "initializer_range",
+    "num_hidden_layers": "num_layers", "num_attention_heads": "num_heads",
+    "max_position_embeddings": "max_length",
 }  # fmt: skip
 SETTINGS = {
-    "bert": SAME | {
-        "num_hidden_layers": "num_layers", "num_attention_heads": "num_heads",
-        "max_position_embeddings": "max_length", "type_vocab_size": "type_vocab_size",
-        "hidden_dropout_prob": "dropout", "attention_probs_dropout_prob": "attention_dropout",
+    "bert": BOTH | {
+        "type_vocab_size": "type_vocab_size", "hidden_dropout_prob": "dropout",
+        "attention_probs_dropout_prob": "attention_dropout",
         "hidden_act": "activation", "layer_norm_eps": "layer_norm_eps",
     },
-    "modernbert": SAME | {
-        "num_hidden_layers": "num_layers", "num_attention_heads": "num_heads",
-        "max_position_embeddings": "max_length", "local_attention": "window",
-        "embedding_dropout": "embedding_dropout", "attention_dropout": "attention_dropout",
-        "mlp_dropout": "mlp_dropout", "norm_eps": "layer_norm_eps",
-        "initializer_cutoff_factor": "initializer_cutoff",
+    "modernbert": BOTH | {
+        "local_attention": "window", "embedding_dropout": "embedding_dropout",
+        "attention_dropout": "attention_dropout", "mlp_dropout": "mlp_dropout",
+        "norm_eps": "layer_norm_eps", "initializer_cutoff_factor": "initializer_cutoff",
+        # Names of before transformers 5, which makes layer_types and rope_parameters of them.
+        "global_attn_every_n_layers": "global_every", "global_rope_theta": "global_theta",
+        "local_rope_theta": "local_theta",
     },
 }  # fmt: skip
 ACTIVATIONS = {"gelu_pytorch_tanh": "gelu_tanh", "gelu_new": "gelu_tanh", "swish": "silu"}
 GLOBAL, LOCAL = "full_attention", "sliding_attention"  # what layers of a ModernBERT do
-EVERY = "global_attn_every_n_layers"  # from before there were layer_types
 TELLING = (  # in which a model of theirs may differ from any of ours
     "is_decoder", "add_cross_attention", "position_embedding_type", "rope_parameters",
     "layer_types", "hidden_activation", "classifier_activation",
@@ -87,76 +79,16 @@ TELLING = (  # in which a model of theirs may differ from any of ours
 TOKENS = ("bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id")
 # All that is read of a file besides; other settings could ask for any amount of work, or for code.
 READ = (
-    *TELLING, *TOKENS, EVERY, "tie_word_embeddings", "rope_scaling", "global_rope_theta",
-    "local_rope_theta", "attention_bias", "mlp_bias", "norm_bias", "classifier_bias",
-    "decoder_bias",
+    *TELLING, *TOKENS, "tie_word_embeddings", "attention_bias", "mlp_bias", "norm_bias",
+    "classifier_bias", "decoder_bias", "rope_scaling",
 )  # fmt: skip
-
-
-def _partners(names, kind, tied):
-    """{our name: its partners among their names}; query, key and value have one in common."""
-    partners = {}
-    for name in names:
-        ours = name
-        for their_part, our_part in PARTNERS[kind].items():
-            ours = ours.replace(their_part, our_part)
-        partners.setdefault(ours, []).append(name)
-    # What they call the decoder is our projection: the word embeddings again, or its own matrix.
-    projection = "head.token_embedding.weight" if tied else "head.projection"
-    partners[projection] = partners.pop("head.decoder.weight")
-    # BERT's has its bias under two names. If they differ, the decoder's is the one that is added.
-    partners["head.bias"] = partners.pop("head.decoder.bias")
-    return partners
-
-
-def _our_config(theirs):
-    """Our configuration from theirs.
-
-    Raises:
-        ValueError: what ours cannot say, and would not compute.
-    """
-    kind = theirs.model_type
-    settings = {ours: getattr(theirs, name) for name, ours in SETTINGS[kind].items()}
-    if kind == "bert":
-        settings["activation"] = ACTIVATIONS.get(theirs.hidden_act, theirs.hidden_act)
-        config = EncoderConfig(**settings)
-    else:
-        settings["global_theta"] = theirs.rope_parameters[GLOBAL]["rope_theta"]
-        settings["local_theta"] = theirs.rope_parameters[LOCAL]["rope_theta"]
-        later = [i for i, does in enumerate(theirs.layer_types) if does == GLOBAL and i > 0]
-        none = max(getattr(theirs, EVERY, None) or 0, len(theirs.layer_types))
-        config = ModernConfig(**settings, global_every=later[0] if later else none)
-    plain = _their_config(config, True)
-    for name in TELLING:
-        # Positions are absolute where nothing is said of them, as in newer files.
-        said, needed = (getattr(config, name, "absolute") for config in (theirs, plain))
-        if said != needed:
-            raise ValueError(
-                f"the checkpoint's configuration has {name}={said!r}; here it must be {needed!r}"
-            )
-    return config
-
-
-def _their_config(config, tied):
-    """Their configuration from ours."""
-    kind = "bert" if isinstance(config, EncoderConfig) else "modernbert"
-    settings = {name: getattr(config, ours) for name, ours in SETTINGS[kind].items()}
-    if kind == "bert":
-        tanh = config.activation == "gelu_tanh"
-        settings["hidden_act"] = "gelu_pytorch_tanh" if tanh else config.activation
-        settings["attention_probs_dropout_prob"] = config.attention_share
-    else:
-        every = settings[EVERY] = config.global_every
-        kinds = [LOCAL if i % every else GLOBAL for i in range(config.num_layers)]
-        settings |= {"layer_types": kinds, **dict.fromkeys(TOKENS)}
-        settings["rope_parameters"] = {
-            GLOBAL: {"rope_type": "default", "rope_theta": config.global_theta},
-            LOCAL: {"rope_type": "default", "rope_theta": config.local_theta},
-        }
-    return AutoConfig.for_model(kind, **settings, tie_word_embeddings=tied)
-
-
-# ------------------------------------------------------------------------------------ both ways
+SAFE, PICKLED = "model*.safetensors", "pytorch_model*.bin"  # the second where there is no first
+OWN_FILES = (  # all that a save replaces in a folder
+    "config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json",
+    "special_tokens_map.json", "added_tokens.json", "vocab.txt", "model.safetensors",
+    "model-?????-of-?????.safetensors", "model.safetensors.index.json", "pytorch_model.bin",
+    "pytorch_model-?????-of-?????.bin", "pytorch_model.bin.index.json",
+)  # fmt: skip
 
 
 def from_hf(bert_for_masked_lm):
@@ -188,22 +120,15 @@ def to_hf(model):
     bias. What their class cannot express is not carried over: `top_k`, and dropout before the head.
 
     Raises:
-        ValueError: other parts than a `BertEncoder` or a `ModernEncoder` and a `MaskedLMHead` that
-            belong together.
+        ValueError: a head that does not belong to the encoder, or a contextualizer.
     """
     encoder, head = model.embedder, model.head
-    fits = isinstance(encoder, (BertEncoder, ModernEncoder)) and isinstance(head, MaskedLMHead)
-    if fits:
-        tied = head.token_embedding is encoder.embeddings.word
-        alike = _empty(encoder.config, tied).head
-        # An activation's name does not tell its options.
-        fits = repr(head) == repr(alike) and head.activation is alike.activation
+    tied = head.token_embedding is encoder.embeddings.word
+    alike = _empty(encoder.config, tied).head
+    # An activation's name does not tell its options.
+    fits = repr(head) == repr(alike) and head.activation is alike.activation
     if not fits or model.contextualizer is not None:
-        raise ValueError(
-            "transformers has classes for a BertEncoder or a ModernEncoder with a MaskedLMHead of "
-            "its own vocabulary, activation, layer_norm_eps, biases and embeddings, and nothing "
-            "else; keep this model's state_dict with torch.save instead"
-        )
+        raise ValueError("transformers has no class for these parts; keep them with torch.save")
     with torch.random.fork_rng(devices=[]):  # draws nothing that others would have drawn
         theirs = AutoModelForMaskedLM.from_config(_their_config(encoder.config, tied))
     theirs.to(device=head.bias.device, dtype=head.bias.dtype)
@@ -212,89 +137,6 @@ def to_hf(model):
         renamed.update(zip(names, weights[ours].chunk(len(names))))
     theirs.load_state_dict({name: renamed[name] for name in theirs.state_dict()})
     return theirs.train(model.training)
-
-
-def _empty(config, tied):
-    """A model without weights, which costs nothing and draws no random number."""
-    with torch.device("meta"):
-        model = MaskedLanguageModel.from_config(config)
-        if not tied:
-            head = model.head
-            model.head = MaskedLMHead(
-                config.hidden_size,
-                config.vocab_size,
-                activation=head.activation,
-                layer_norm_eps=head.norm.eps,
-                bias=head.dense.bias is not None,
-            )
-    return model
-
-
-# ------------------------------------------------------------------------------------ finding
-
-WEIGHTS = (  # the first that is there is read
-    "model.safetensors",
-    "model-?????-of-?????.safetensors",
-    "pytorch_model.bin",
-    "pytorch_model-?????-of-?????.bin",
-)
-
-
-def find_checkpoint(name):
-    """The folder that holds a checkpoint.
-
-    The name is looked up as a folder, then as a checkpoint that came with the course, and then on
-    the hub, from where it is fetched. What was fetched before is found without a network, too.
-
-    Args:
-        name: a folder, "course-bert", "course-writer", or a hub id such as "bert-base-uncased".
-
-    Raises:
-        OSError: there is no such checkpoint, or no network to fetch it.
-        ValueError: an empty name, or None.
-    """
-    name = path_name("name", name)
-    for folder in (Path(name).expanduser(), DATA / name):
-        if (folder / "config.json").is_file():
-            return folder
-    try:
-        return _fetch(name)
-    except Exception as error:  # the network's, the hub's and a name's have no class in common
-        with suppress(Exception):
-            # Asked for all files, the client misses those that nobody here reads.
-            there = {"local_files_only": True, "allow_patterns": "config.json"}
-            cached = Path(snapshot_download(name, **there))
-            if _weight_files(os.listdir(cached)):
-                return cached
-        raise OSError(
-            f"{name} is no folder with a config.json, no checkpoint of the course, and cannot be "
-            f"had from the hub ({_line(error)}); check the spelling, and the network"
-        ) from error
-
-
-def _fetch(name):
-    """The folder of a hub's checkpoint in the cache, without weights in a second format."""
-    offered = [file.rfilename for file in HfApi().model_info(name, timeout=10).siblings]
-    described = [file for file in offered if file.endswith((".json", ".txt")) and "/" not in file]
-    for file in ("config.json", *described, *_weight_files(offered)):
-        folder = Path(hf_hub_download(name, file)).parent
-    return folder
-
-
-def _weight_files(names):
-    """Those of the names that the weights have."""
-    for pattern in WEIGHTS:
-        if found := fnmatch.filter(names, pattern):
-            return found
-    return []
-
-
-def _line(error):
-    """What an error says, on one line."""
-    return " ".join(str(error).split())
-
-
-# ------------------------------------------------------------------------------------ loading
 
 
 def load_checkpoint(name="course-bert", *, device="cpu"):
@@ -325,7 +167,7 @@ def load_checkpoint(name="course-bert", *, device="cpu"):
     device = torch_device("device", device)
     folder = find_checkpoint(name)
     theirs, absent = _read_model(folder)
-    with _reading(folder):
+    with _quietly(folder):
         if not any((folder / file).is_file() for file in ("tokenizer.json", "vocab.txt")):
             raise FileNotFoundError("no tokenizer.json or vocab.txt")  # one without words is made
         settings = {"config": theirs.config, "trust_remote_code": False}
@@ -340,130 +182,6 @@ def load_checkpoint(name="course-bert", *, device="cpu"):
     if doubts:
         warnings.warn(f"{name}: {'; '.join(doubts)}", stacklevel=2)
     return from_hf(theirs).to(device).eval(), tokenizer
-
-
-def _read_model(folder):
-    """transformers' model of a folder, and its names of the head's weights that were not there."""
-    with _reading(folder):
-        settings, _ = PreTrainedConfig.get_config_dict(folder)
-        kind = settings.pop("model_type", "bert")
-    if kind not in PARTNERS:
-        raise ValueError(f"{folder} holds a {kind!r} model; only a {' or a '.join(PARTNERS)} fits")
-    settings = {name: settings[name] for name in (*SETTINGS[kind], *READ) if name in settings}
-    # Before a list of so many is made.
-    whole_number("num_hidden_layers", settings.get("num_hidden_layers", 1), most=MOST_LAYERS)
-    for file in _weight_files(sorted(os.listdir(folder))):
-        _refuse_integers(folder / file)
-    bar = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
-    try:
-        with _reading(folder), torch.random.fork_rng(devices=[]):  # only a fresh head is drawn
-            theirs, info = AutoModelForMaskedLM.from_pretrained(
-                folder,
-                config=AutoConfig.for_model(kind, **settings),
-                dtype=torch.float32,
-                ignore_mismatched_sizes=True,  # they are refused below
-                output_loading_info=True,
-                trust_remote_code=False,
-            )
-    finally:
-        if bar:
-            logging.enable_progress_bar()
-    for name, found, asked in info["mismatched_keys"]:
-        raise ValueError(
-            f"{name} is {tuple(found)} in {folder}; its configuration asks for {tuple(asked)}"
-        )
-    absent = sorted(info["missing_keys"])
-    if any(name.startswith(theirs.base_model_prefix) for name in absent):
-        raise ValueError(
-            f"{folder} lacks {len(absent)} of the weights that its configuration asks for, such as "
-            f"{absent[0]}"
-        )
-    return theirs, absent
-
-
-def _refuse_integers(file):
-    """Refuses weights that were cast or quantised, which transformers would take for numbers."""
-    with _reading(file):
-        weights = load_state_dict(file, map_location="meta")  # kinds and shapes alone
-        kinds = {name: weight.dtype for name, weight in weights.items()}
-    for name, kind in kinds.items():
-        whole = not kind.is_floating_point or kind.itemsize < 2
-        if whole and not name.endswith("position_ids"):  # a buffer of old versions
-            raise ValueError(
-                f"{name} is {kind} in {file}; a weight is a floating-point number of at least 16 "
-                "bits, so it was cast or quantised: take the original"
-            )
-
-
-@contextmanager
-def _reading(place):
-    """Says on one line what could not be read, whatever transformers raises."""
-    try:
-        yield
-    except Exception as error:  # a pickle's own text explains how to run the code in it
-        text = "it holds more than tensors" if isinstance(error, UnpicklingError) else _line(error)
-        raise OSError(f"{place} cannot be read ({text}); save or download it again") from None
-
-
-# ------------------------------------------------------------------------------------ tokenizers
-
-
-def _check_sizes(tokenizer, vocab_size):
-    last = max(tokenizer.get_vocab().values())
-    if last >= vocab_size:
-        raise ValueError(
-            f"the tokenizer has {len(tokenizer)} tokens, ids up to {last}, and the model "
-            f"{vocab_size}; they do not belong together"
-        )
-
-
-def _doubts(tokenizer, config):
-    """What speaks against a tokenizer that its model could read, as sentences.
-
-    Where a vocabulary lost its first lines, every id shifts, and nothing else would tell: then
-    `[PAD]` is among the missing, transformers adds it again at the end, and the configuration knows
-    another id. This is an error. To differ in the id alone is none: many checkpoints were trained
-    with [UNK] [CLS] [SEP] [PAD] [MASK] in front and the configuration's default of 0, and predict
-    well, since padding is masked by position and not by id.
-
-    Raises:
-        ValueError: special tokens that the vocabulary lacks, and a `pad_token_id` of another token.
-    """
-    doubts = []
-    # Where a vocabulary is a list of lines, all should be among them; ModernBERT's stand apart.
-    kinds = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
-    special = {getattr(tokenizer, kind): getattr(tokenizer, f"{kind}_id") for kind in kinds}
-    apart = [token for token, at in special.items() if token and at >= tokenizer.vocab_size]
-    added = apart if config.model_type == "bert" else []
-    pad, said = tokenizer.pad_token_id, config.pad_token_id
-    if None not in (pad, said) and pad != said:
-        token = tokenizer.convert_ids_to_tokens(said)
-        other = f"pad_token_id={said} in its configuration is {token!r}"
-        if added:
-            raise ValueError(
-                f"the vocabulary in {tokenizer.name_or_path} lacks {', '.join(added)}, and "
-                f"{other}: it lost lines, which shifts all ids; take the checkpoint's own"
-            )
-        doubts.append(f"{other} in its tokenizer, whose padding is {pad}")
-    elif added:
-        doubts.append(f"its vocabulary lacks {', '.join(added)}, which was added at the end")
-    # Padding to a multiple of 8, 64 or 128 leaves at most 127 rows without a token.
-    if config.vocab_size - len(tokenizer.get_vocab()) > 127:
-        doubts.append(
-            f"its tokenizer has {len(tokenizer)} tokens and the model {config.vocab_size}, "
-            "so the vocabulary may have been cut off"
-        )
-    return doubts
-
-
-# ------------------------------------------------------------------------------------ saving
-
-OWN_FILES = (  # all that a save replaces in a folder
-    "config.json", "generation_config.json", "model.safetensors.index.json",
-    "pytorch_model.bin.index.json", "tokenizer.json", "tokenizer_config.json",
-    "special_tokens_map.json", "added_tokens.json", "vocab.txt", *WEIGHTS,
-)  # fmt: skip
 
 
 def save_pretrained(model, tokenizer, folder):
@@ -481,34 +199,228 @@ def save_pretrained(model, tokenizer, folder):
         folder: where to; made if it does not exist.
 
     Raises:
-        ValueError: a model that transformers has no class for, a tokenizer that is none or has more
-            tokens than the model, or an empty name.
+        ValueError: a model that transformers has no class for, a tokenizer that has more tokens
+            than the model, or an empty name.
         OSError: the folder cannot be written.
     """
-    theirs, config = to_hf(model), model.embedder.config
     folder = path_name("folder", folder)
+    theirs, config = to_hf(model), model.embedder.config
     ours = isinstance(tokenizer, WordPieceTokenizer)
-    if not ours and not isinstance(tokenizer, PreTrainedTokenizerBase):
-        raise refused("tokenizer", tokenizer, "a WordPieceTokenizer or one of transformers")
     fast = tokenizer.to_hf() if ours else tokenizer
     _check_sizes(fast, config.vocab_size)
-    modern = isinstance(config, ModernConfig)
     if ours:
         fast.model_max_length = config.max_length
-        if modern:  # which has no segments
+    if isinstance(config, ModernConfig):
+        if ours:  # it has no segments
             fast.model_input_names = ["input_ids", "attention_mask"]
-    if modern:
-        for name in TOKENS:
-            setattr(theirs.config, name, getattr(fast, name))
+        theirs.config.update({name: getattr(fast, name) for name in TOKENS})
+    with (
+        _quietly(folder, "cannot be written; what it held is still there"),
+        write_folder(folder, OWN_FILES) as stage,
+    ):
+        theirs.save_pretrained(stage)
+        for file in stage.glob("*.safetensors"):
+            shutil.copymode(stage / "config.json", file)  # its writer keeps it from all others
+        fast.save_pretrained(stage)
+        if ours:
+            tokenizer.save(stage / "vocab.txt")
+
+
+def find_checkpoint(name):
+    """The folder that holds a checkpoint.
+
+    The name is looked up as a folder, then as a checkpoint that came with the course, and then on
+    the hub, from where it is fetched. What was fetched before is found without a network, too.
+
+    Args:
+        name: a folder, "course-bert", "course-writer", or a hub id such as "bert-base-uncased".
+
+    Raises:
+        OSError: there is no such checkpoint, or no network to fetch it.
+        ValueError: an empty name, or None.
+    """
+    name = path_name("name", name)
+    for folder in (Path(name).expanduser(), DATA / name):
+        if (folder / "config.json").is_file():
+            return folder
+    wanted = {"ignore_patterns": "*/*", "allow_patterns": ["*.json", "*.txt", SAFE]}
     try:
-        with write_folder(folder, OWN_FILES) as stage:
-            theirs.save_pretrained(stage)
-            for file in stage.glob("*.safetensors"):
-                shutil.copymode(stage / "config.json", file)  # its writer keeps it from all others
-            fast.save_pretrained(stage)
-            if ours:
-                tokenizer.save(stage / "vocab.txt")
-    except Exception as error:  # a full disk has many: OSError, shutil's, the compiled writers'
-        raise OSError(
-            f"{folder} cannot be written ({_line(error)}); what it held is still there"
-        ) from error
+        HfApi().model_info(name, timeout=10)  # the next would wait for a silent hub without end
+        folder = Path(snapshot_download(name, **wanted))
+        if not any(folder.glob(SAFE)):
+            snapshot_download(name, allow_patterns=PICKLED)
+        return folder
+    except Exception as error:  # the network's, the hub's and a name's have no class in common
+        with suppress(Exception):
+            return Path(snapshot_download(name, local_files_only=True, **wanted))
+        raise OSError(f"{name}: no folder with a config.json; the hub: {_line(error)}") from error
+
+
+# ------------------------------------------------------------------------------------ both ways
+
+
+def _partners(names, kind, tied):
+    """{our name: its partners among their names}; query, key and value have one in common."""
+    partners = {}
+    for name in names:
+        ours = name
+        for their_part, our_part in PARTNERS[kind].items():
+            ours = ours.replace(their_part, our_part)
+        partners.setdefault(ours, []).append(name)
+    # What they call the decoder is our projection: the word embeddings again, or its own matrix.
+    projection = "head.token_embedding.weight" if tied else "head.projection"
+    partners[projection] = partners.pop("head.decoder.weight")
+    # BERT's has its bias under two names. If they differ, the decoder's is the one that is added.
+    partners["head.bias"] = partners.pop("head.decoder.bias")
+    return partners
+
+
+def _our_config(theirs):
+    """Our configuration from theirs.
+
+    Raises:
+        ValueError: what ours cannot say, and would not compute.
+    """
+    kind = theirs.model_type
+    settings = {ours: getattr(theirs, name, None) for name, ours in SETTINGS[kind].items()}
+    if kind == "bert":
+        settings["activation"] = ACTIVATIONS.get(theirs.hidden_act, theirs.hidden_act)
+        config = EncoderConfig(**settings)
+    else:
+        settings["global_theta"] = theirs.rope_parameters[GLOBAL]["rope_theta"]
+        settings["local_theta"] = theirs.rope_parameters[LOCAL]["rope_theta"]
+        later = [i for i, does in enumerate(theirs.layer_types) if does == GLOBAL and i > 0]
+        none = max(settings["global_every"] or 0, len(theirs.layer_types))
+        config = ModernConfig(**settings | {"global_every": later[0] if later else none})
+    plain = _their_config(config, True)
+    for name in TELLING:
+        # Positions are absolute where nothing is said of them, as in newer files.
+        said, needed = (getattr(config, name, "absolute") for config in (theirs, plain))
+        if said != needed:
+            raise ValueError(f"{name}={said!r} in the checkpoint; here it must be {needed!r}")
+    return config
+
+
+def _their_config(config, tied):
+    """Their configuration from ours."""
+    kind = "bert" if isinstance(config, EncoderConfig) else "modernbert"
+    settings = {name: getattr(config, ours) for name, ours in SETTINGS[kind].items()}
+    if kind == "bert":
+        if config.activation == "gelu_tanh":
+            settings["hidden_act"] = "gelu_pytorch_tanh"
+        settings["attention_probs_dropout_prob"] = config.attention_share
+    else:
+        settings |= dict.fromkeys(TOKENS)
+    return AutoConfig.for_model(kind, **settings, tie_word_embeddings=tied)
+
+
+def _empty(config, tied):
+    """A model without weights, which costs nothing and draws no random number."""
+    with torch.device("meta"):
+        model = MaskedLanguageModel.from_config(config)
+        if not tied:
+            options = {"activation": model.head.activation, "layer_norm_eps": model.head.norm.eps}
+            options["bias"] = model.head.dense.bias is not None
+            model.head = MaskedLMHead(config.hidden_size, config.vocab_size, **options)
+    return model
+
+
+# ------------------------------------------------------------------------------------ reading
+
+
+def _read_model(folder):
+    """transformers' model of a folder, and its names of the head's weights that were not there."""
+    with _quietly(folder):
+        settings = json.loads((folder / "config.json").read_bytes())
+        kind = settings.pop("model_type", "bert")
+    if kind not in PARTNERS:
+        raise ValueError(f"{folder} holds a {kind!r} model; only a {' or a '.join(PARTNERS)} fits")
+    settings = {name: settings[name] for name in (*SETTINGS[kind], *READ) if name in settings}
+    # Before a list of so many is made.
+    whole_number("num_hidden_layers", settings.get("num_hidden_layers", 1), most=MOST_LAYERS)
+    _refuse_integers(folder)
+    with _quietly(folder), torch.random.fork_rng(devices=[]):  # only a fresh head is drawn
+        theirs, info = AutoModelForMaskedLM.from_pretrained(
+            folder,
+            config=AutoConfig.for_model(kind, **settings),
+            dtype=torch.float32,
+            ignore_mismatched_sizes=True,  # they are refused below
+            output_loading_info=True,
+        )
+    absent = sorted(info["missing_keys"])
+    wrong = [name for name in absent if name.startswith(theirs.base_model_prefix)]
+    for name, found, asked in info["mismatched_keys"]:
+        wrong.append(f"{name} is {tuple(found)} instead of {tuple(asked)}")
+    if wrong:
+        raise ValueError(f"{folder} lacks {len(wrong)} weights of its configuration: {wrong[0]}")
+    return theirs, absent
+
+
+def _refuse_integers(folder):
+    """Refuses weights that were cast or quantised, which transformers would take for numbers."""
+    for file in sorted(folder.glob(SAFE)) or sorted(folder.glob(PICKLED)):
+        with _quietly(file):
+            weights = load_state_dict(file, map_location="meta")  # kinds and shapes alone
+            kinds = {name: weight.dtype for name, weight in weights.items()}
+        for name, kind in kinds.items():
+            whole = not kind.is_floating_point or kind.itemsize < 2
+            if whole and not name.endswith("position_ids"):  # a buffer of old versions
+                raise ValueError(f"{name} is {kind} in {file}, so quantised; take the original")
+
+
+@contextmanager
+def _quietly(place, trouble="cannot be read; save or download it again"):
+    """Work of transformers' without its progress bar, and with one line for whatever it raises."""
+    bar = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    except Exception as error:  # a pickle's own text explains how to run the code in it
+        text = "it holds more than tensors" if isinstance(error, UnpicklingError) else _line(error)
+        raise OSError(f"{place} {trouble} ({text})") from None
+    finally:
+        if bar:
+            logging.enable_progress_bar()
+
+
+def _line(error):
+    """What an error says, on one line."""
+    return " ".join(str(error).split())
+
+
+# ------------------------------------------------------------------------------------ tokenizers
+
+
+def _check_sizes(tokenizer, vocab_size):
+    last = max(tokenizer.get_vocab().values())
+    if last >= vocab_size:
+        raise ValueError(f"the tokenizer has ids up to {last}, the model {vocab_size} tokens only")
+
+
+def _doubts(tokenizer, config):
+    """What speaks against a tokenizer that its model could read, as sentences.
+
+    Where a vocabulary lost its first lines, every id shifts, and nothing else would tell: then
+    `[PAD]` is among the missing, transformers adds it again at the end, and the configuration knows
+    another id. This is an error. To differ in the id alone is none: many checkpoints were trained
+    with [UNK] [CLS] [SEP] [PAD] [MASK] in front and the configuration's default of 0, and predict
+    well, since padding is masked by position and not by id.
+
+    Raises:
+        ValueError: special tokens that the vocabulary lacks, and a `pad_token_id` of another token.
+    """
+    doubts, vocabulary = [], tokenizer.get_vocab()
+    pad, said = tokenizer.pad_token_id, config.pad_token_id
+    if None not in (pad, said) and pad != said:
+        other = f"{tokenizer.convert_ids_to_tokens(said)!r}, not {tokenizer.pad_token!r}"
+        doubts.append(f"pad_token_id={said} in its configuration is {other}")
+    special = tokenizer.special_tokens_map.values()
+    added = [token for token in special if vocabulary[token] >= tokenizer.vocab_size]
+    if added and config.model_type == "bert":  # in a ModernBERT all of them stand apart
+        doubts.append(f"its vocabulary lacks {', '.join(added)}")
+        if len(doubts) == 2:
+            raise ValueError(f"{tokenizer.name_or_path}: {', and '.join(doubts)}: all ids shift")
+    # Padding to a multiple of 8, 64 or 128 leaves at most 127 rows without a token.
+    if config.vocab_size - len(vocabulary) > 127:
+        doubts.append(f"its tokenizer has {len(vocabulary)} tokens, the model {config.vocab_size}")
+    return doubts

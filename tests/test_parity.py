@@ -11,7 +11,7 @@ import random
 
 import pytest
 import torch
-from tiny_modern import V, modern_bert, modern_config, unrounded
+from tiny_modern import V, modern_bert, unrounded
 from transformers import BertConfig, BertForMaskedLM
 
 from mlm_lib import DATA
@@ -20,7 +20,7 @@ from mlm_lib.pretrained import from_hf, load_checkpoint, to_hf
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-# Twelve of each kind that hold whatever the first 40 do; see the first test.
+# Twelve of each kind that hold whatever the first 40 do: each padding, activation, depth and tie.
 BERTS = (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 14)
 MODERN = (0, 1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 20)
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-5}
@@ -69,15 +69,13 @@ def draw_modern(rng):
     }  # fmt: skip
     if rng.random() < 0.5:
         return options | {"global_attn_every_n_layers": rng.randint(1, 4)}
-    return options | {"layer_types": rhythm(count, rng.randint(1, 4))}
-
-
-def rhythm(count, every):
-    return ["sliding_attention" if i % every else "full_attention" for i in range(count)]
+    every = rng.randint(1, 4)
+    kinds = ["sliding_attention" if i % every else "full_attention" for i in range(count)]
+    return options | {"layer_types": kinds}
 
 
 def draw_batch(rng, config):
-    """What both models are called with, labels, the padding's name, and which tokens are real."""
+    """What both models are called with, labels, and which tokens are real."""
     g = torch.Generator().manual_seed(rng.randrange(2**31))
     modern = config.model_type == "modernbert"
     B, T = rng.randint(2, 4), rng.randint(6, min(45, config.max_position_embeddings))
@@ -99,7 +97,7 @@ def draw_batch(rng, config):
     asked = (torch.rand(B, T, generator=g) < rng.choice([0.05, 0.15, 0.5, 1.0])) & allowed
     asked[0, real[0].nonzero()[0]] = True  # without any label transformers returns NaN
     labels = torch.randint(config.vocab_size, (B, T), generator=g).masked_fill(~asked, IGNORE)
-    return inputs, labels, padding, allowed.expand(B, T)
+    return inputs, labels, allowed.expand(B, T)
 
 
 def roughen(model):
@@ -131,14 +129,14 @@ def case(seed, dtype):
     """Their BERT, ours made from it, inputs, labels, and which outputs have a meaning."""
     rng = random.Random(seed)
     theirs = build(draw_config(rng), dtype, seed)
-    inputs, labels, _, filled = draw_batch(rng, theirs.config)
+    inputs, labels, filled = draw_batch(rng, theirs.config)
     return theirs, from_hf(theirs), inputs, labels, filled
 
 
 def modern_case(seed, dtype):
     rng = random.Random(seed)
     theirs = modern_bert(seed=seed, scale=0.3, **draw_modern(rng)).to(dtype)
-    inputs, labels, _, real = draw_batch(rng, theirs.config)
+    inputs, labels, real = draw_batch(rng, theirs.config)
     return theirs, from_hf(theirs), inputs, labels, real
 
 
@@ -161,30 +159,6 @@ def trained(theirs):
     """(name, parameter) that their model trains: untied, its `cls.predictions.bias` is unused."""
     unused = set() if theirs.config.tie_word_embeddings else {"cls.predictions.bias"}
     return [(name, p) for name, p in theirs.named_parameters() if name not in unused]
-
-
-def seen_in(config, batch):
-    """Which kinds of configuration and batch a draw is of."""
-    inputs, labels, padding, filled = batch
-    kinds = {padding, f"{config.num_hidden_layers} layers", ("tied", config.tie_word_embeddings)}
-    if config.model_type == "modernbert":
-        local = "sliding_attention" in config.layer_types
-        return kinds | {("local", local), ("odd window", config.local_attention % 2)}
-    return kinds | {
-        config.hidden_act, ("types", "token_type_ids" in inputs),
-        ("pads", config.pad_token_id is not None), ("full", bool(filled.all())),
-        ("all labelled", bool((labels != IGNORE)[filled].all())),
-    }  # fmt: skip
-
-
-@pytest.mark.parametrize("modern, kinds", [(False, 21), (True, 16)])
-def test_the_draws_cover_every_kind_of_configuration_and_batch(modern, kinds):
-    seen = set()
-    for seed in MODERN if modern else BERTS:
-        rng = random.Random(seed)
-        config = modern_config(**draw_modern(rng)) if modern else draw_config(rng)
-        seen |= seen_in(config, draw_batch(rng, config))
-    assert len(seen) == kinds, seen
 
 
 # ------------------------------------------------------------------------------------ outputs
@@ -235,17 +209,6 @@ def test_a_modernberts_logits_loss_hidden_states_and_attention_maps(seed, dtype)
         same(one, other, dtype, f"attention {layer}")
 
 
-@each_dtype
-@each_bert
-def test_the_gradient_of_every_parameter(seed, dtype):
-    theirs, ours, inputs, labels, _ = case(seed, dtype)
-    theirs(**inputs, labels=labels).loss.backward()
-    ours(**inputs, labels=labels)["loss"].backward()
-    gradients = in_their_names(ours, lambda parameter: parameter.grad)
-    for name, parameter in trained(theirs):
-        same(gradients[name], parameter.grad, dtype, name)
-
-
 @each_modern
 def test_the_gradient_of_every_parameter_of_a_modernbert(seed):
     theirs, ours, inputs, labels, _ = modern_case(seed, torch.float64)
@@ -272,7 +235,7 @@ def adamw_steps(model, batch, steps=3, **settings):
 
 @each_dtype
 @each_bert
-def test_the_weights_after_three_steps_of_adamw(seed, dtype):
+def test_the_gradient_of_every_parameter_and_the_weights_after_three_steps_of_adamw(seed, dtype):
     # The bias of the keys shifts all scores of a query alike: softmax ignores it, its gradient is
     # 0. In floating point that is noise, in float32 up to 5e-9, which Adam divides by its own size
     # plus eps. With torch's eps of 1e-8 each side would walk its own way: measured, they part by
@@ -280,6 +243,11 @@ def test_the_weights_after_three_steps_of_adamw(seed, dtype):
     # own eps is 1e-6, which drowns the noise: 1e-6 at 1e-4.
     settings = {torch.float64: {"lr": 1e-3}, torch.float32: {"lr": 1e-4, "eps": 1e-6}}[dtype]
     theirs, ours, inputs, labels, _ = case(seed, dtype)
+    theirs(**inputs, labels=labels).loss.backward()
+    ours(**inputs, labels=labels)["loss"].backward()
+    gradients = in_their_names(ours, lambda parameter: parameter.grad)
+    for name, parameter in trained(theirs):
+        same(gradients[name], parameter.grad, dtype, name)
     before = to_hf(ours).state_dict()
     adamw_steps(theirs, {**inputs, "labels": labels}, **settings)
     adamw_steps(ours, {**inputs, "labels": labels}, **settings)
@@ -291,12 +259,9 @@ def test_the_weights_after_three_steps_of_adamw(seed, dtype):
             assert moved > 2 * TOLERANCE[dtype], f"{name} hardly moved"
 
 
-@pytest.mark.parametrize("implementation", ["eager", "sdpa"])
 @torch.no_grad()
-def test_as_it_is_with_its_rounding_modernbert_differs_in_the_last_digits_of_float32(
-    implementation,
-):
-    theirs = modern_bert(scale=0.3, attn_implementation=implementation).float()
+def test_as_it_is_with_its_rounding_modernbert_differs_in_the_last_digits_of_float32():
+    theirs = modern_bert(scale=0.3, attn_implementation="sdpa").float()
     ids = torch.randint(V, (3, 50), generator=torch.Generator().manual_seed(0))
     real = torch.arange(50) < torch.tensor([[50], [20], [7]])
     logits = from_hf(theirs)(ids, real)["logits"]
@@ -333,31 +298,20 @@ def test_long_documents_read_in_windows_are_those_of_transformers():
 # ------------------------------------------------------------------------------------ and back
 
 
-SAID = {
-    "bert": (
-        "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads",
-        "intermediate_size", "hidden_act", "max_position_embeddings", "type_vocab_size",
-        "hidden_dropout_prob", "attention_probs_dropout_prob",
-        "layer_norm_eps", "pad_token_id", "initializer_range", "tie_word_embeddings", "is_decoder",
-    ),
-    "modernbert": (
-        "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads",
-        "intermediate_size", "local_attention", "layer_types", "rope_parameters", "norm_eps",
-        "max_position_embeddings", "pad_token_id", "initializer_range", "tie_word_embeddings",
-        "embedding_dropout", "attention_dropout", "mlp_dropout", "initializer_cutoff_factor",
-    ),
-}  # fmt: skip
+# Of another library's making, or of no meaning to a model that fills blanks.
+NOT_OURS = {"architectures", "dtype", "transformers_version", "_name_or_path"}
 
 
 def one_of(kind, tied, seed=0, dtype=torch.float32):
     """A BERT or a ModernBERT with a dropout of its own."""
     if kind == "bert":
-        return a_bert(tied, seed, dtype, attention_probs_dropout_prob=0.25)
+        rates = {"hidden_dropout_prob": 0.5, "attention_probs_dropout_prob": 0.25}
+        return a_bert(tied, seed, dtype, **rates)
     options = draw_modern(random.Random(seed)) | {"tie_word_embeddings": tied, "mlp_dropout": 0.3}
     return modern_bert(**options).to(dtype)
 
 
-either_kind = pytest.mark.parametrize("kind", SAID)
+either_kind = pytest.mark.parametrize("kind", ["bert", "modernbert"])
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64], ids=str)
@@ -376,14 +330,9 @@ def test_there_and_back_every_bit_of_the_state_dict_and_the_configuration_stays(
         assert torch.equal(after[name].view(torch.uint8), before[name].view(torch.uint8)), name
     projection = back.get_output_embeddings().weight
     assert (projection is back.get_input_embeddings().weight) == tied
-    for name in SAID[kind]:
-        assert getattr(back.config, name) == getattr(theirs.config, name), name
-
-
-def test_each_dropout_arrives_in_its_own_place():
-    ours = from_hf(a_bert(hidden_dropout_prob=0.5, attention_probs_dropout_prob=0.25))
-    assert (ours.embedder.config.dropout, ours.embedder.config.attention_dropout) == (0.5, 0.25)
-    assert ours.dropout.p == 0  # a BertForMaskedLM drops nothing before its head
+    said, again = theirs.config.to_dict(), back.config.to_dict()
+    changed = {name for name in said if said[name] != again[name]}
+    assert changed <= NOT_OURS, changed
 
 
 @either_tie
@@ -413,12 +362,11 @@ def test_conversion_copies_keeps_the_mode_and_draws_no_random_number(kind, tied)
         assert parameter.requires_grad and parameter.is_leaf
 
 
-@pytest.mark.parametrize("hidden_act", ["gelu", "gelu_pytorch_tanh", "relu", "silu"])
-def test_a_deep_copy_and_a_pickled_copy_convert_like_the_original(hidden_act):
-    theirs = a_bert(hidden_act=hidden_act)
+def test_a_deep_copy_and_a_pickled_copy_convert_like_the_original():
+    theirs = a_bert(hidden_act="gelu_pytorch_tanh")
     for copied in (copy.deepcopy(from_hf(theirs)), pickle.loads(pickle.dumps(from_hf(theirs)))):
         back = to_hf(copied)
-        assert back.config.hidden_act == hidden_act
+        assert back.config.hidden_act == "gelu_pytorch_tanh"
         for name, tensor in back.state_dict().items():
             assert torch.equal(tensor, theirs.state_dict()[name])
 
@@ -426,22 +374,16 @@ def test_a_deep_copy_and_a_pickled_copy_convert_like_the_original(hidden_act):
 # ------------------------------------------------------------------------------------ course-bert
 
 
-@pytest.mark.parametrize("padding_side", ["right", "left"])
 @torch.no_grad()
-def test_course_bert_has_the_logits_that_transformers_gives(padding_side):
+def test_course_bert_has_the_logits_that_transformers_gives():
     ours, tokenizer = load_checkpoint("course-bert")
     theirs = BertForMaskedLM.from_pretrained(DATA / "course-bert", dtype=torch.float32)
-    texts = [
-        "A [MASK].",
-        "The film was so [MASK] that I left before the end.",
-        "It returns a new [MASK], and the old one stays.",
-    ]
-    batch = tokenizer(texts, padding=True, padding_side=padding_side, return_tensors="pt")
-    assert not batch["attention_mask"].all() and not ours.training
+    texts = ["A [MASK].", "The film was so [MASK] that I left before the end."]
+    batch = tokenizer(texts, padding=True, padding_side="left", return_tensors="pt")
+    expected = theirs(**batch).logits
     # Its logits are as large as 20, where float32 itself has steps of 2e-6: so relative, too.
     close = {"rtol": 1e-5, "atol": 1e-5}
-    torch.testing.assert_close(ours(**batch)["logits"], theirs(**batch).logits, **close)
+    torch.testing.assert_close(ours(**batch)["logits"], expected, **close)
     blanks = batch["input_ids"] == tokenizer.mask_token_id
     output = ours(**batch, mask_positions=blanks.nonzero()[:, 1:])
-    their_logits = theirs(**batch).logits[blanks]
-    torch.testing.assert_close(output["logits"].squeeze(1), their_logits, **close)
+    torch.testing.assert_close(output["logits"].squeeze(1), expected[blanks], **close)

@@ -1,11 +1,11 @@
 """Write beside, then replace: whoever reads meets the old file or the new one, never half of it."""
 
-import contextlib
 import glob
 import os
 import shutil
 import time
 import uuid
+from contextlib import contextmanager
 from fnmatch import fnmatch
 from pathlib import Path
 
@@ -34,11 +34,10 @@ def write(path, content):
             os.fsync(file.fileno())  # on the disk, and not only on its way there
         os.replace(beside, path)
     finally:
-        with contextlib.suppress(OSError):
-            beside.unlink()
+        beside.unlink(missing_ok=True)
 
 
-@contextlib.contextmanager
+@contextmanager
 def write_folder(folder, own):
     """Writes a folder whole, or leaves what was there. Fill the empty folder that it yields::
 
@@ -70,8 +69,9 @@ def write_folder(folder, own):
     inside = Path.cwd() == folder
     try:
         yield stage
-        for file in stage.rglob("*"):
-            _flush(file)  # before anything relies on it
+        for file in filter(Path.is_file, stage.rglob("*")):
+            with open(file, "rb+") as opened:  # Windows flushes what is open for writing
+                os.fsync(opened.fileno())  # before anything relies on it
         if folder.exists():
             shutil.copymode(folder, stage)
             os.rename(folder, old)
@@ -96,15 +96,7 @@ def _settle(folder, old, own):
         shutil.rmtree(old)
 
 
-def _flush(file):
-    """Makes sure that a file is on the disk, and not only on its way there."""
-    if file.is_file():
-        # Windows flushes what is open for writing.
-        with open(file, "rb+" if os.name == "nt" else "rb") as opened:
-            os.fsync(opened.fileno())
-
-
-@contextlib.contextmanager
+@contextmanager
 def only_writer(folder):
     """Holds a folder against other programs by a lock in it. Its holder may take it again.
 
@@ -115,14 +107,11 @@ def only_writer(folder):
     """
     folder = Path(folder).resolve()
     folder.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(folder / ".lock", timeout=0, is_singleton=True)
     try:
-        lock.acquire()
+        held = FileLock(folder / ".lock", timeout=0, is_singleton=True).acquire()
     except Timeout:
         raise BlockingIOError(
             f"another program writes to {folder}; wait for its end or choose another folder"
         ) from None
-    try:
+    with held:
         yield
-    finally:
-        lock.release()
