@@ -9,7 +9,7 @@ from functools import partial
 import torch
 import torch.nn as nn
 
-from mlm_lib.checks import integers, real_mask, same_shape, whole_number
+from mlm_lib.checks import integers, probability, real_mask, same_shape, whole_number
 from mlm_lib.encoder import ACTIVATIONS, BertEncoder
 from mlm_lib.heads import MaskedLMHead, flat_index, gather
 from mlm_lib.labels import IGNORE
@@ -40,7 +40,7 @@ class MaskedLanguageModel(nn.Module):
         if getattr(head, "output_activation", None) is not None:
             raise ValueError("the head has an output activation, and the loss needs its logits")
         self.embedder, self.contextualizer, self.head = embedder, contextualizer, head
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = nn.Dropout(probability("dropout", dropout))
         self.top_k = whole_number("top_k", top_k)
 
     @classmethod
