@@ -7,7 +7,7 @@ better than the author could.
 
 import copy
 import math
-from inspect import signature
+from inspect import Parameter, signature
 
 import torch
 import torch.nn as nn
@@ -173,7 +173,8 @@ def _outputs(module, inputs, direction):
         raise ValueError(f"{type(module).__name__} reads (T, B, E); make it with batch_first=True")
     given = [inputs.clone()]  # which the module may change in place
     # The second argument is a mask, but of a recurrent network it is a state.
-    if len(signature(module.forward).parameters) > 1 and not isinstance(module, nn.RNNBase):
+    kinds = [argument.kind for argument in signature(module.forward).parameters.values()]
+    if kinds.count(Parameter.POSITIONAL_OR_KEYWORD) > 1 and not isinstance(module, nn.RNNBase):
         given.append(torch.ones(inputs.shape[:2], dtype=torch.bool))
     outputs = module(*given)
     if isinstance(outputs, (tuple, list)):

@@ -214,17 +214,6 @@ class Layers(nn.Module):
         return [inputs, inputs + inputs.roll(-1, 1)]
 
 
-class AcrossTime(nn.Module):
-    """A normalisation or pooling over time."""
-
-    def __init__(self, module):
-        super().__init__()
-        self.module = module
-
-    def forward(self, inputs):
-        return self.module(inputs.mT).mT
-
-
 def peek(inputs, by=1):
     """What stands `by` places further on, 0 where nothing does."""
     return nn.functional.pad(inputs, (0, 0, 0, by))[:, by:]
@@ -249,8 +238,7 @@ CHEATS = {
     "unmasked attention": (lambda: Attention(everywhere), ALL),
     "a mask that is not low enough": (lambda: Attention(until(), low=-9.0), ALL),
     "centred convolution": (lambda: Convolution(3, 1), NEXT),
-    "layer norm over time": (lambda: AcrossTime(nn.LayerNorm(T)), ALL),
-    "batch norm over time": (lambda: AcrossTime(nn.BatchNorm1d(E)), ALL),
+    "layer norm over time": (lambda: Apply(lambda x: F.layer_norm(x.mT, (T,)).mT), ALL),
     "mean over time": (lambda: Apply(lambda x: x + x.mean(1, keepdim=True)), ALL),
     "halves swapped": (lambda: Swapped(E, 4, 1, bidirectional=True), ALL),
     "in training only": (lambda: Apply(lambda x: x + peek(x), mode=True), NEXT),
