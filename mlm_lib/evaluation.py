@@ -237,7 +237,7 @@ def calibration(probabilities, targets, *, bins=15):
     probabilities = floats("probabilities", probabilities, "(N, V)").detach().cpu()
     targets = ids("targets", targets.cpu(), "(N,)", size=probabilities.shape[1])
     if not len(targets) or len(targets) != len(probabilities):
-        raise refused("targets", targets, f"one for each of {len(probabilities)} > 0 rows")
+        raise refused("targets", targets, "a target for each row, and a row at least,")
     sums = probabilities.sum(-1, dtype=torch.float64)  # (N,)
     rounding = max(1e-3, 2 * torch.finfo(probabilities.dtype).eps)
     if not ((probabilities >= 0).all() and ((sums - 1).abs() < rounding).all()):  # NaN is refused

@@ -310,7 +310,7 @@ def test_calibration_is_that_of_a_loop_over_bins():
         ([[0.5, 0.5]], [2], "targets holds 2; a number from 0 to 1"),
         ([[0.5, 0.5]], [-100], "targets holds -100; a number from 0 to 1"),
         ([[0.5, 0.5]], [[0]], r"targets=.*a tensor \(N,\)"),
-        ([[0.5, 0.5]], [0, 1], "targets=.* one for each of 1"),
+        ([[0.5, 0.5]], [0, 1], "targets=.* a target for each row"),
         ([[0.5, 0.5]][:0], [], r"probabilities=.*a tensor \(N, V\)"),
     ],
 )
