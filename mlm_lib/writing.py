@@ -49,6 +49,7 @@ def write(
             "greedy": as "confident", but the likeliest token and not a drawn one.
         temperature: the logits are divided by it before a draw; confidence is taken before that.
         given: for each text its tokens, `[MASK]` where a blank is, or None for nothing but blanks.
+            A text without a blank comes back as it is.
         seed: each text has its own random numbers, by the seed and its place in the list, so that
             it depends neither on the other texts nor on `batch_size`.
         schedule: "equal" shares in each step, or "cosine": few tokens first; see `reveal_counts`.

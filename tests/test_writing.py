@@ -296,6 +296,11 @@ def test_a_length_that_the_grammar_has_not_is_told(rule):
         write(PAIRS.reader, PAIRS.tokenizer, [3, 7], rule=rule)
 
 
+def test_a_text_without_a_blank_comes_back_as_it_is():
+    given = [[5, 6, 7], None]
+    assert write(OURS, TOKENIZER, [3, 1], steps=2, given=given)[0] == [5, 6, 7]
+
+
 def test_a_model_that_gives_no_word_a_chance_is_told():
     scores = torch.full((V,), -math.inf)
     scores[MASK] = 0.0
