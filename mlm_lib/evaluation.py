@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from scipy import stats
 
-from mlm_lib.checks import floats, ids, integers, iterable, number, refused, whole_number
+from mlm_lib.checks import ids, integers, iterable, number, refused, tensor, whole_number
 from mlm_lib.engine.padding import pad_examples
 from mlm_lib.labels import IGNORE
 from mlm_lib.masked_lm import tokens_of
@@ -234,7 +234,7 @@ def calibration(probabilities, targets, *, bins=15):
         ValueError: what is no distribution, targets outside of it, no answers.
     """
     bins = whole_number("bins", bins)
-    probabilities = floats("probabilities", probabilities, "(N, V)").detach().cpu()
+    probabilities = tensor("probabilities", probabilities, "(N, V)").detach().cpu()
     targets = ids("targets", targets.cpu(), "(N,)", size=probabilities.shape[1])
     if not len(targets) or len(targets) != len(probabilities):
         raise refused("targets", targets, "a target for each row, and a row at least,")
