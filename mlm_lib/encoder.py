@@ -11,15 +11,7 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
-from mlm_lib.checks import (
-    can_look,
-    choice,
-    number,
-    probability,
-    real_mask,
-    same_shape,
-    whole_number,
-)
+from mlm_lib.checks import can_look, number, probability, real_mask, same_shape, whole_number
 
 
 def gelu_tanh(x):
@@ -74,7 +66,9 @@ class EncoderConfig:
         self.dropout = probability("dropout", self.dropout)
         if self.attention_dropout is not None:
             self.attention_dropout = probability("attention_dropout", self.attention_dropout)
-        choice("activation", self.activation, ACTIVATIONS)
+        if self.activation not in ACTIVATIONS:
+            wanted = f"one of {', '.join(ACTIVATIONS)} is needed"
+            raise ValueError(f"activation={self.activation!r}; {wanted}")
 
     @property
     def attention_share(self):
@@ -140,7 +134,10 @@ def drop(values, share):
 
 
 class Dropout(nn.Dropout):
-    """`nn.Dropout` by way of `drop`: it acts in training only."""
+    """`nn.Dropout` by way of `drop`: it acts in training only. No share of NaN passes."""
+
+    def __init__(self, share):
+        super().__init__(probability("dropout", share))
 
     def forward(self, values):
         """(...) to (...)."""
@@ -330,7 +327,10 @@ class BertEncoder(nn.Module):
             raise ValueError(f"rows of {input_ids.shape[1]} tokens, and {limit}")
         if token_type_ids is not None:
             same_shape("token_type_ids", token_type_ids, "input_ids", input_ids)
-        mask = None if attention_mask is None else key_mask(attention_mask, input_ids)
+        mask = None  # which is faster, if nothing is padded
+        if attention_mask is not None:
+            real = real_mask("attention_mask", attention_mask, "input_ids", input_ids)  # (B, T)
+            mask = None if can_look(real) and real.all() else real[:, None, None, :]
         hidden = self.embeddings(input_ids, token_type_ids)  # (B, T, H)
         states, attentions = [hidden], []
         for block in self.blocks:
@@ -352,11 +352,3 @@ class BertEncoder(nn.Module):
             nn.init.zeros_(module.bias)
         if getattr(module, "padding_idx", None) is not None:
             nn.init.zeros_(module.weight.data[module.padding_idx])
-
-
-def key_mask(attention_mask, input_ids):
-    """(B, T) of 0 and 1 to (B, 1, 1, T) bool; None, which is faster, if nothing is padded."""
-    real = real_mask("attention_mask", attention_mask, "input_ids", input_ids)
-    if can_look(real) and real.all():
-        return None
-    return real[:, None, None, :]

@@ -78,8 +78,7 @@ def read(model, batch, asked):
     scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
     best = scores.amax(-1)  # NaN if any is; −∞ for some tokens is fair, for all of them it is not
     if not best.isfinite().all():
-        wrong = best[~best.isfinite()][0].item()
-        raise ValueError(f"the model's best score is {wrong}; its weights are broken, load others")
+        raise ValueError("the model's best score is not finite; its weights are broken")
     return scores
 
 
@@ -98,8 +97,7 @@ def encoded(model, tokenizer, text):
     row = list(tokenizer.encode(text))
     longest = longest_row(model)
     if longest and len(row) > longest:
-        told = f"{text[:40]!r}… has {len(row)} tokens, and this model reads {longest}"
-        raise ValueError(f"{told}; cut the text")
+        raise ValueError(f"{text[:40]!r}… has {len(row)} tokens; this model reads {longest}")
     return row
 
 
@@ -128,7 +126,7 @@ class MaskedLoss(NamedTuple):
     count: int
 
 
-def masked_loss(model, batches):
+def mean_nats(answers):
     """The mean of -log P over all hidden tokens, each counted once, and how sure that number is.
 
     A mean of batches' means would count tokens of sparsely masked batches more. The standard error
@@ -136,19 +134,11 @@ def masked_loss(model, batches):
     what makes one word of a text hard makes others hard.
 
     Args:
-        model, batches: as of `masked_answers`.
+        answers: of `masked_answers`.
 
     Returns:
         `MaskedLoss`, in nats; its standard error is `inf` where only one row was asked.
-
-    Raises:
-        ValueError: as `masked_answers`.
     """
-    return mean_nats(masked_answers(model, batches))
-
-
-def mean_nats(answers):
-    """`masked_loss` of answers that were collected before."""
     rows = answers.rows.unique(return_inverse=True)[1]
     sums = torch.zeros(int(rows.max()) + 1, dtype=torch.float64).index_add(0, rows, answers.nats)
     counts = rows.bincount().double()  # (rows,)
@@ -203,15 +193,15 @@ def by_frequency(answers, counts, *, edges=(1, 10, 100, 1000, 10_000)):
         raise ValueError(f"edges={edges}; rising numbers are needed, such as 1, 10, 100")
     counts = ids("counts", torch.as_tensor(counts).cpu(), "(V,)")
     if (counts < 0).any():
-        raise ValueError(f"counts holds {counts.min().item()}; a number of at least 0 is needed")
+        raise refused("counts", counts.min().item(), "a number of at least 0 for each token")
     often = counts[answers.targets]  # (N,)
     bands = []
     for least, most in zip([0, *edges], [*edges, math.inf]):
         part = (often >= least) & (often < most)
         if part.any():
-            right, nats = (answers.ranks[part] == 0).double(), answers.nats[part]
-            accuracy, loss, count = right.mean().item(), nats.mean().item(), int(part.sum())
-            bands.append(Band(least, most, accuracy, loss, count))
+            accuracy = (answers.ranks[part] == 0).double().mean().item()
+            nats = answers.nats[part].mean().item()
+            bands.append(Band(least, most, accuracy, nats, int(part.sum())))
     return bands
 
 
@@ -247,14 +237,11 @@ def calibration(probabilities, targets, *, bins=15):
     probabilities = tensor("probabilities", probabilities, "(N, V)").detach().cpu()
     targets = ids("targets", targets.cpu(), "(N,)", size=probabilities.shape[1])
     if not len(targets) or len(targets) != len(probabilities):
-        pair = f"{len(probabilities)} rows of probabilities and {len(targets)} targets"
-        raise ValueError(f"{pair}; one target for each row is needed, and one row at least")
-    least, sums = probabilities.amin(-1), probabilities.sum(-1, dtype=torch.float64)  # (N,)
+        raise refused("targets", targets, "a target for each row, and a row at least,")
+    sums = probabilities.sum(-1, dtype=torch.float64)  # (N,)
     rounding = max(1e-3, 2 * torch.finfo(probabilities.dtype).eps)
-    wrong = ~((least >= 0) & ((sums - 1).abs() < rounding))  # NaN is wrong, too
-    if wrong.any():
-        row = f"a row of least {least[wrong][0]:.4g} and sum {sums[wrong][0]:.4g}"
-        raise ValueError(f"probabilities holds {row}; numbers from 0 that sum to 1 are needed")
+    if not ((probabilities >= 0).all() and ((sums - 1).abs() < rounding).all()):  # NaN is refused
+        raise refused("probabilities", probabilities, "rows of numbers from 0 that sum to 1")
     best, first = probabilities.max(-1)  # (N,)
     best, right = best.double(), (first == targets).double()
     # Bins are open below and closed above. Rounded as the confidences are, 0.2 is not above 1/5.
@@ -488,8 +475,5 @@ def paired(values, others, *, confidence=0.95):
     >>> f"{paired([1.3, 2.4, 3.2], [1.0, 2.0, 3.0]):.2f}"
     '0.30 ± 0.25'
     """
-    values, others = list(values), list(others)
-    if len(values) != len(others):
-        lengths = f"{len(values)} and {len(others)}"
-        raise ValueError(f"{lengths} values; pairs need as many of the one as of the other")
-    return interval([a - b for a, b in zip(values, others)], confidence=confidence)
+    differences = [a - b for a, b in zip(values, others, strict=True)]
+    return interval(differences, confidence=confidence)

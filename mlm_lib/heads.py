@@ -54,7 +54,14 @@ class MaskedLMHead(nn.Module):
     ):
         super().__init__()
         self.hidden_size = hidden_size
-        self.vocab_size = _rows(vocab_size, token_embedding)
+        if token_embedding is None and vocab_size is None:
+            both = "vocab_size and token_embedding are both None"
+            raise ValueError(f"{both}; give a number of tokens, or an embedding to tie to")
+        rows = vocab_size if token_embedding is None else len(token_embedding.weight)
+        if vocab_size not in (None, rows):
+            both = f"vocab_size={vocab_size}, but token_embedding has {rows} rows"
+            raise ValueError(f"{both}; they must be equal")
+        self.vocab_size = rows
         self.activation = _function("activation", activation)
         self.output_activation = _function("output_activation", output_activation)
         eps = number("layer_norm_eps", layer_norm_eps, least=0)
@@ -110,26 +117,9 @@ class MaskedLMHead(nn.Module):
 
     def extra_repr(self):
         """What `print(head)` adds to the list of parts."""
+        sizes = f"hidden_size={self.hidden_size}, vocab_size={self.vocab_size}, tied={self.tied}"
         names = _name(self.activation), _name(self.output_activation)
-        return (
-            f"hidden_size={self.hidden_size}, vocab_size={self.vocab_size}, tied={self.tied}, "
-            f"activation={names[0]}, output_activation={names[1]}"
-        )
-
-
-def _rows(vocab_size, token_embedding):
-    """V, from either or from both."""
-    if token_embedding is None and vocab_size is None:
-        raise ValueError(
-            "vocab_size and token_embedding are both None; give a number of tokens, or an "
-            "embedding to tie to"
-        )
-    rows = vocab_size if token_embedding is None else len(token_embedding.weight)
-    if vocab_size not in (None, rows):
-        raise ValueError(
-            f"vocab_size={vocab_size}, but token_embedding has {rows} rows; they must be equal"
-        )
-    return rows
+        return f"{sizes}, activation={names[0]}, output_activation={names[1]}"
 
 
 def _function(name, activation):
@@ -173,12 +163,9 @@ def flat_index(mask_positions, batch, length):
         raise refused("mask_positions", mask_positions, f"a tensor ({batch}, M)")
     outside = (positions < 0) | (positions >= length)
     if outside.any():
-        row, slot = outside.nonzero()[0].tolist()
-        wrong = positions[outside].unique().tolist()
-        raise IndexError(
-            f"mask_positions names {wrong[:5]}, first at [{row}, {slot}]; "
-            f"positions here run from 0 to {length - 1}"
-        )
+        wrong, first = positions[outside].unique().tolist(), outside.nonzero()[0].tolist()
+        named = f"mask_positions names {wrong[:5]}, first at {first}"
+        raise IndexError(f"{named}; positions here run from 0 to {length - 1}")
     return positions + length * torch.arange(batch, device=positions.device)[:, None]
 
 

@@ -10,7 +10,7 @@ T is the length of a row and M the number of slots, the most labels that a row h
 
 import torch
 
-from mlm_lib.checks import ids, same_shape
+from mlm_lib.checks import ids, refused, same_shape
 
 IGNORE = -100  # the label of a position that has none, as in PyTorch and transformers
 LARGEST = 2**31 - 1  # above any id; a negative label that is not −100 is of another format
@@ -78,17 +78,13 @@ def positions_to_labels(mask_positions, mask_ids, mask_weights, length):
     # Finding the used slots makes the program wait for any device, so looking at them costs little.
     rows, slots = (mask_weights > 0).nonzero(as_tuple=True)  # (N,), (N,)
     columns, answers = mask_positions[rows, slots], mask_ids[rows, slots].long()
-    for name, wrong in (
-        ("mask_weights", mask_weights[~(mask_weights >= 0)]),  # NaN fails this too
-        ("mask_positions", columns[(columns < 0) | (columns >= length)]),
-        ("mask_ids", answers[answers < 0]),
-    ):
-        if len(wrong):
-            raise ValueError(f"{name} holds {wrong[0].item()}")
-    places, counts = (rows * length + columns).unique(return_counts=True)
-    if (counts > 1).any():
-        twice = places[counts > 1][0].item() % length
-        raise ValueError(f"two slots of a row name position {twice}, so one label would be lost")
+    if not (mask_weights >= 0).all():  # NaN fails this too
+        raise refused("mask_weights", mask_weights, "a tensor of numbers from 0 on")
+    ids("mask_positions", columns.cpu(), "(N,)", size=length)
+    ids("mask_ids", answers.cpu(), "(N,)", size=LARGEST)
+    places = rows * length + columns  # (N,)
+    if len(places.unique()) < len(places):
+        raise ValueError("two slots of a row name one position, so that a label would be lost")
     labels = mask_positions.new_full((len(mask_positions), length), IGNORE)
     labels[rows, columns] = answers
     return labels

@@ -5,6 +5,7 @@ padding put right: no target is a pad, and no pad is scored.
 """
 
 import math
+from functools import partial
 
 import torch
 import torch.nn as nn
@@ -81,11 +82,8 @@ class LSTMContextualizer(Contextualizer):
 
     def __init__(self, input_size, hidden_size, num_layers, *, bidirectional, dropout=0.0):
         sizes = [input_size] + [hidden_size] * (num_layers - 1)
-
-        def make_stack():
-            return _LSTMStack(sizes, hidden_size, dropout)
-
-        super().__init__(make_stack, num_layers, hidden_size, bidirectional)
+        stack = partial(_LSTMStack, sizes, hidden_size, dropout)
+        super().__init__(stack, num_layers, hidden_size, bidirectional)
 
 
 class TransformerContextualizer(Contextualizer):
@@ -109,7 +107,8 @@ class TransformerContextualizer(Contextualizer):
     def __init__(self, hidden_size, num_layers, num_heads, *, bidirectional, dropout=0.1):
         wide = 4 * hidden_size
         config = EncoderConfig(1, hidden_size, num_layers, num_heads, wide, dropout=dropout)
-        super().__init__(lambda: _TransformerStack(config), num_layers, hidden_size, bidirectional)
+        stack = partial(_TransformerStack, config)
+        super().__init__(stack, num_layers, hidden_size, bidirectional)
 
 
 class _LSTMStack(nn.Module):
@@ -213,8 +212,7 @@ class LanguageModel(nn.Module):
             are sorted so.
 
     Raises:
-        ValueError: a contextualizer of the other kind, sparse gradients or an order without
-            samples, or what `SampledSoftmaxLoss` refuses.
+        ValueError: a contextualizer of the other kind, or what `SampledSoftmaxLoss` refuses.
     """
 
     def __init__(
@@ -232,10 +230,7 @@ class LanguageModel(nn.Module):
     ):
         super().__init__()
         if contextualizer.bidirectional != bidirectional:
-            theirs = contextualizer.bidirectional
-            raise ValueError(f"the contextualizer has bidirectional={theirs}, not {bidirectional}")
-        if num_samples is None and (sparse_embeddings or frequency_order is not None):
-            raise ValueError("sparse_embeddings and frequency_order need num_samples as well")
+            raise ValueError(f"bidirectional={bidirectional}, the contextualizer has the other")
         self.embedder, self.contextualizer = embedder, contextualizer
         self.vocab_size, self.pad_token_id = vocab_size, pad_token_id
         self.bidirectional, self.dropout = bidirectional, Dropout(dropout)
@@ -273,10 +268,8 @@ class LanguageModel(nn.Module):
             RuntimeError: the softmax was deleted.
         """
         if self.softmax is None:
-            raise RuntimeError(
-                "delete_softmax() has freed the softmax, so there is no loss any more; call "
-                "embed() for the vectors"
-            )
+            freed = "delete_softmax() has freed the softmax, so there is no loss any more"
+            raise RuntimeError(f"{freed}; call embed() for the vectors")
         output = self.embed(input_ids, mask, all_layers=all_layers)
         top = output["lm_embeddings"][-1] if all_layers else output["lm_embeddings"]
         # 1) Neighbours that are both real: the left one predicts the right one, and vice versa.
@@ -291,7 +284,10 @@ class LanguageModel(nn.Module):
         if self.bidirectional:
             backward = self.softmax(halves[1][row, left + 1], input_ids[row, left]) / mean_over
             loss = (forward + backward) / 2
-        self._remember(loss, weight)
+        # Summed where it was made, so that no step waits for the device: `get_metrics` looks.
+        wide = weight.to(torch.float32 if loss.device.type == "mps" else torch.float64)
+        self._nats = self._nats.to(wide) + loss.detach().to(wide) * wide
+        self._count = self._count.to(wide) + wide
         losses = {"loss": loss, "forward_loss": forward, "backward_loss": backward}
         return losses | {"batch_weight": weight.to(loss.dtype)} | output
 
@@ -341,13 +337,6 @@ class LanguageModel(nn.Module):
     def extra_repr(self):
         sizes = f"vocab_size={self.vocab_size}, bidirectional={self.bidirectional}"
         return f"{sizes}, pad_token_id={self.pad_token_id}"
-
-    def _remember(self, loss, weight):
-        # Summed where it was made, so that no step waits for the device: `get_metrics` looks.
-        wide = torch.float32 if loss.device.type == "mps" else torch.float64
-        weight = weight.to(wide)
-        self._nats = self._nats.to(weight) + loss.detach().to(wide) * weight
-        self._count = self._count.to(weight) + weight
 
 
 class LanguageModelEmbedder(nn.Module):

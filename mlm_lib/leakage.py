@@ -7,7 +7,7 @@ better than the author could.
 
 import copy
 import math
-from inspect import signature
+from inspect import Parameter, signature
 
 import torch
 import torch.nn as nn
@@ -61,18 +61,17 @@ def assert_no_leaks(contextualizer, input_size, *, length=8):
     Arguments as in `find_leaks`. Both directions are tested where its attribute `bidirectional` is
     True, else the forward one.
     """
-    for direction in DIRECTIONS[: 2 if _is_bidirectional(contextualizer) else 1]:
+    for direction in DIRECTIONS[: 2 if getattr(contextualizer, "bidirectional", False) else 1]:
         leaks = find_leaks(contextualizer, input_size, direction=direction, length=length)
         if leaks.any():
             output, seen = leaks.nonzero()[0].tolist()
-            target = output + 1 if direction == "forward" else output - 1
+            step, allowed = (1, "up to") if direction == "forward" else (-1, "from")
             most = _forbidden(direction, length).sum()
             raise AssertionError(
                 f"{type(contextualizer).__name__} leaks: its {direction} output at position "
-                f"{output}, which predicts the token at position {target}, depends on the input at "
-                f"position {seen} ({leaks.sum()} of {most} forbidden pairs of output and input). "
-                f"A {direction} output may depend on positions "
-                f"{'up to' if direction == 'forward' else 'from'} its own only"
+                f"{output}, which predicts the token at position {output + step}, depends on the "
+                f"input at position {seen} ({leaks.sum()} of {most} forbidden pairs of output and "
+                f"input). A {direction} output may depend on positions {allowed} its own only"
             )
 
 
@@ -172,28 +171,18 @@ def _outputs(module, inputs, direction):
     """(B, T, H): the outputs of one direction."""
     if isinstance(module, nn.RNNBase) and not module.batch_first:
         raise ValueError(f"{type(module).__name__} reads (T, B, E); make it with batch_first=True")
-    mask = torch.ones(inputs.shape[:2], dtype=torch.bool)
-    inputs = inputs.clone()  # which the module may change in place
-    outputs = module(inputs, mask) if _takes_mask(module) else module(inputs)
+    given = [inputs.clone()]  # which the module may change in place
+    # The second argument is a mask, but of a recurrent network it is a state.
+    kinds = [argument.kind for argument in signature(module.forward).parameters.values()]
+    if kinds.count(Parameter.POSITIONAL_OR_KEYWORD) > 1 and not isinstance(module, nn.RNNBase):
+        given.append(torch.ones(inputs.shape[:2], dtype=torch.bool))
+    outputs = module(*given)
     if isinstance(outputs, (tuple, list)):
         # Of layers the last is the top; states or weights come second.
         shapes = [getattr(layer, "shape", None) for layer in outputs]
         outputs = outputs[-1 if shapes.count(shapes[0]) == len(shapes) else 0]
     if outputs.dim() != 3 or outputs.shape[:2] != inputs.shape[:2]:
-        shape, given = tuple(outputs.shape), tuple(inputs.shape)
-        raise ValueError(f"{type(module).__name__} returned {shape} for {given}, not (B, T, H)")
-    if not _is_bidirectional(module):
+        raise ValueError(f"{type(module).__name__} returned {tuple(outputs.shape)}, not (B, T, H)")
+    if not getattr(module, "bidirectional", False):
         return outputs
     return outputs.unflatten(-1, (2, -1))[:, :, DIRECTIONS.index(direction)]
-
-
-def _is_bidirectional(module):
-    return bool(getattr(module, "bidirectional", False))
-
-
-def _takes_mask(module):
-    try:
-        signature(module.forward).bind("inputs", "mask")
-    except TypeError:
-        return False
-    return not isinstance(module, nn.RNNBase)  # whose second argument is a state

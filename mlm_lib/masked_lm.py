@@ -9,7 +9,7 @@ from functools import partial
 import torch
 import torch.nn as nn
 
-from mlm_lib.checks import ids, real_mask, same_shape, whole_number
+from mlm_lib.checks import ids, probability, real_mask, same_shape, whole_number
 from mlm_lib.encoder import ACTIVATIONS, BertEncoder
 from mlm_lib.heads import MaskedLMHead, flat_index, gather
 from mlm_lib.labels import IGNORE
@@ -38,10 +38,9 @@ class MaskedLanguageModel(nn.Module):
     def __init__(self, embedder, head, contextualizer=None, *, dropout=0.0, top_k=5):
         super().__init__()
         if getattr(head, "output_activation", None) is not None:
-            remedy = "the loss needs its logits, so build it with output_activation=None"
-            raise ValueError(f"the head has an output activation; {remedy}")
+            raise ValueError("the head has an output activation, and the loss needs its logits")
         self.embedder, self.contextualizer, self.head = embedder, contextualizer, head
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = nn.Dropout(probability("dropout", dropout))
         self.top_k = whole_number("top_k", top_k)
 
     @classmethod
@@ -95,14 +94,12 @@ class MaskedLanguageModel(nn.Module):
             with a gradient path if nothing is.
 
         Raises:
-            ValueError: labels beside positions, targets without, weights without labels, shapes
-                that do not fit together.
+            ValueError: labels beside positions or targets, weights without labels, shapes that do
+                not fit together.
             IndexError: a blank beyond the row.
         """
         if labels is not None and (mask_positions is not None or target_ids is not None):
             raise ValueError("labels and mask_positions ask in two ways; give one of them")
-        if target_ids is not None and mask_positions is None:
-            raise ValueError("target_ids without mask_positions; say where the targets stood")
         if weights is not None and labels is None:
             raise ValueError("weights without labels; they say how much each label of a row counts")
         real = torch.ones_like(input_ids, dtype=torch.bool)  # (B, T)
@@ -110,9 +107,9 @@ class MaskedLanguageModel(nn.Module):
             real = real_mask("attention_mask", attention_mask, "input_ids", input_ids)
         inputs = [input_ids]
         if token_type_ids is not None:
-            inputs += [attention_mask, token_type_ids]
-        elif attention_mask is not None and not hasattr(self.embedder, "num_embeddings"):
-            inputs += [attention_mask]
+            inputs = [input_ids, attention_mask, token_type_ids]
+        elif attention_mask is not None and not isinstance(self.embedder, nn.Embedding):
+            inputs = [input_ids, attention_mask]
         if labels is not None:
             return self._at_labels(inputs, real, labels, weights)
         if mask_positions is not None:

@@ -54,6 +54,7 @@ def mask_tokens(
     probability("rate", rate)
     shares(mask_share, random_share)
     device, size = input_ids.device, torch.iinfo(input_ids.dtype).max
+    draw = {"generator": generator, "device": device}
     ids("input_ids", input_ids, "(B, T)", size=size)
     whole_number("mask_token_id", mask_token_id, 0)
     random_token_ids = torch.as_tensor(random_token_ids, device=device)
@@ -77,7 +78,7 @@ def mask_tokens(
     elif spans:
         raise ValueError("spans are runs of words; pass word_ids as well")
     else:
-        draws = torch.rand(input_ids.shape, generator=generator, device=device)  # (B, T)
+        draws = torch.rand(input_ids.shape, **draw)  # (B, T)
     tokens = input_ids.flatten()
     chosen = _places((draws < rate) & ~blocked)  # (S,) in the batch laid out flat
     draws, answers = draws.take(chosen), tokens.take(chosen)
@@ -91,9 +92,7 @@ def mask_tokens(
     if random_share > 0:
         end = rate * (mask_share + random_share)
         swapped = _places((draws >= rate * mask_share) & (draws < end))
-        pick = torch.randint(
-            len(random_token_ids), swapped.shape, generator=generator, device=device
-        )
+        pick = torch.randint(len(random_token_ids), swapped.shape, **draw)
         corrupted[swapped] = random_token_ids[pick].to(corrupted.dtype)
     # u up to rate, for BERT [0.135, 0.15): kept as it is.
     masked = tokens.scatter(0, chosen, corrupted)
@@ -208,11 +207,8 @@ class MaskingCollator:
         self.strategy = choice("strategy", strategy, STRATEGIES)
         self.pad_to_multiple_of = whole_number("pad_to_multiple_of", pad_to_multiple_of, none=True)
         self.seed = whole_number("seed", seed, least=None, none=True)
-        for name in ("mask", "pad"):
-            if getattr(tokenizer, f"{name}_token_id", None) is None:
-                kind, token = type(tokenizer).__name__, f"[{name.upper()}]"
-                raise ValueError(f"this {kind} has no {token} token; add one to its vocabulary")
-        self.mask_token_id, self.pad_token_id = tokenizer.mask_token_id, tokenizer.pad_token_id
+        self.mask_token_id = whole_number("mask_token_id", tokenizer.mask_token_id, 0)
+        self.pad_token_id = whole_number("pad_token_id", tokenizer.pad_token_id, 0)
 
         # Looking a token up in a table finds special tokens and pieces in a whole batch at once.
         vocab = tokenizer.get_vocab() if hasattr(tokenizer, "get_vocab") else tokenizer.vocab
@@ -226,10 +222,7 @@ class MaskingCollator:
         backend = getattr(tokenizer, "backend_tokenizer", None)
         wordpiece = backend is None or type(backend.model).__name__ == "WordPiece"
         if strategy != "token" and not (wordpiece and self.continues.any()):
-            raise ValueError(
-                f"strategy {strategy!r} finds words by the ## pieces of WordPiece, "
-                "and this vocabulary has none"
-            )
+            raise ValueError(f"strategy={strategy!r} needs the ## pieces of WordPiece")
         table = repr(sorted(vocab.items())).encode()
         self.vocabulary = hashlib.blake2b(table, digest_size=8).hexdigest()
         self.set_epoch(0)

@@ -70,8 +70,7 @@ def tell(ax, sentence):
 
 def bars(names, values, *, xlabel, reference=None, reference_name="", colors=OURS, ax=None):
     """Horizontal bars, the first on top, each with its value, and a dashed line at `reference`."""
-    ax = ax or axes(height=0.9 + 0.36 * len(names))
-    places = _rows(ax, names, xlabel)
+    ax, places = _rows(ax, names, xlabel)
     ax.barh(places, values, color=colors, height=0.7)
     for place, value in zip(places, values):
         label = {"xytext": (4, 0), "va": "center", "fontsize": 10}
@@ -86,8 +85,7 @@ def dots(names, values, *, xlabel, reference=None, reference_name="", color=OURS
 
     Lengths of bars mean nothing there: a logarithm has no zero to start them from.
     """
-    ax = ax or axes(height=0.9 + 0.36 * len(names))
-    places = _rows(ax, names, xlabel)
+    ax, places = _rows(ax, names, xlabel)
     ax.plot(values, places, "o", color=color, markersize=7)
     for place, value in zip(places, values):
         below = reference is not None and value < reference  # its label stays off the line
@@ -119,8 +117,7 @@ def curve(
         ax.set_xscale("log", base=2)
         ax.set_xticks(x, [f"{value:,}" for value in x])
         ax.minorticks_off()
-    ax.set_xlabel(xlabel)
-    ax.set_ylabel(ylabel)
+    ax.set(xlabel=xlabel, ylabel=ylabel)
     line = _reference_line(ax, reference, reference_name, vertical=False)
     ends = f"from {y[0]:.2g} at {_place(x[0])} to {y[-1]:.2g} at {_place(x[-1])}"
     what = f"Curve{' of ' * bool(name)}{name}, {ylabel} against {xlabel}: {ends}"
@@ -130,8 +127,7 @@ def curve(
 
 def intervals(names, values, *, xlabel, reference=None, reference_name="", colors=OURS, ax=None):
     """A dot with a whisker from `low` to `high` for each `Interval`, the first on top."""
-    ax = ax or axes(height=0.9 + 0.36 * len(names))
-    places = _rows(ax, names, xlabel)
+    ax, places = _rows(ax, names, xlabel)
     colors = [colors] * len(names) if isinstance(colors, str) else colors
     for place, value, color in zip(places, values, colors):
         ax.plot([value.low, value.high], [place, place], color=color, linewidth=2)
@@ -149,8 +145,7 @@ def bands(names, nominal, counts, observed, *, xlabel, ax=None):
         names, nominal, counts: per row, its name, its nominal share p and the number of draws n.
         observed: {name: (color, shares)}, a set of dots for each.
     """
-    ax = ax or axes(height=1.2 + 0.55 * len(names))
-    places = np.arange(len(names))[::-1]
+    ax, places = _rows(ax or axes(height=1.2 + 0.55 * len(names)), names, xlabel)
     p, n = np.asarray(nominal, float), np.asarray(counts, float)
     half = 196 * np.sqrt(p * (1 - p) / n)  # 1.96 standard deviations, in percentage points
     ax.barh(places, 2 * half, left=-half, height=0.62, color="#D9D9D9", label="95% band")
@@ -161,8 +156,6 @@ def bands(names, nominal, counts, observed, *, xlabel, ax=None):
         ax.plot(off, places + shift, marker, color=color, label=name, markersize=7)
         farthest.append(np.abs(off).max())
     ax.axvline(0, color=CHANCE, linestyle="--", linewidth=1)
-    ax.set_yticks(places, names)
-    ax.set_xlabel(xlabel)
     reach = 1.15 * max([half.max(), *farthest])
     ax.set_xlim(-reach, reach)
     ax.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
@@ -191,8 +184,7 @@ def token_strip(tokens, fates, colors, *, per_row=12, ax=None):
         red, green, blue = bytes.fromhex(colors[fate][1:7])
         dark = 0.3 * red + 0.59 * green + 0.11 * blue < 140  # as grey, of 255
         ax.text(column + 0.5, -row - 0.5, token, color="white" if dark else "black", **middle)
-    ax.set_xlim(0, per_row)
-    ax.set_ylim(-rows, 0)
+    ax.set(xlim=(0, per_row), ylim=(-rows, 0))
     ax.axis("off")
     handles = [plt.Rectangle((0, 0), 1, 1, color=color, linewidth=0) for color in colors.values()]
     place = {"loc": "outside lower center", "ncols": len(colors), "frameon": False}
@@ -241,13 +233,11 @@ def leak_matrices(dependencies, leaks, *, titles):
             for output, seen in zip(*matrix.nonzero()):
                 _square(ax, seen - 0.45, output - 0.45, 0.9, 0.9, color)
         ax.plot(*leak.nonzero()[::-1], "x", color="white", markersize=5)
-        edges = -0.5, len(leak) - 0.5
-        ax.set(xlim=edges, ylim=edges[::-1], aspect="equal", title=title)
-        ax.set_xticks(range(len(leak)))
-        ax.set_yticks(range(len(leak)))
-        told.append(
-            f"{title} sees {depends.sum()} of {depends.size} inputs, {leak.sum()} forbidden"
-        )
+        edges, ticks = (-0.5, len(leak) - 0.5), range(len(leak))
+        ax.set(xticks=ticks, yticks=ticks, xlim=edges, ylim=edges[::-1])
+        ax.set(aspect="equal", title=title)
+        sees = f"{depends.sum()} of {depends.size} inputs"
+        told.append(f"{title} sees {sees}, {leak.sum()} forbidden")
     panels[0].set_ylabel("output at position")
     panels[0].figure.supxlabel("input at position", fontsize=11)
     return tell(panels[0], f"Squares of outputs by inputs: {'; '.join(told)}.")
@@ -261,11 +251,12 @@ def _panels(count, width, height):
 
 
 def _rows(ax, names, xlabel):
-    """A row for each name, the first on top; their places on the vertical axis."""
+    """Axes, new ones if need be, with a row for each name, the first on top; the rows' places."""
+    ax = ax or axes(height=0.9 + 0.36 * len(names))
     places = np.arange(len(names))[::-1]
     ax.set_yticks(places, names)
     ax.set_xlabel(xlabel)
-    return places
+    return ax, places
 
 
 def _place(value):

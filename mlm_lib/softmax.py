@@ -22,17 +22,16 @@ class SoftmaxLoss(nn.Module):
         embedding_dim: D, the width of what comes in.
 
     Raises:
-        ValueError: a size that is not a positive integer.
+        RuntimeError, TypeError, ZeroDivisionError: what is no size.
     """
 
     def __init__(self, vocab_size, embedding_dim):
         super().__init__()
-        self.vocab_size = whole_number("vocab_size", vocab_size)
-        self.embedding_dim = whole_number("embedding_dim", embedding_dim)
+        self.vocab_size, self.embedding_dim = vocab_size, embedding_dim
         # Scores of unit size for embeddings of unit size.
-        weight = torch.randn(self.vocab_size, self.embedding_dim) / self.embedding_dim**0.5
+        weight = torch.randn(vocab_size, embedding_dim) / embedding_dim**0.5
         self.weight = nn.Parameter(weight)  # (V, D)
-        self.bias = nn.Parameter(torch.zeros(self.vocab_size))  # (V,)
+        self.bias = nn.Parameter(torch.zeros(vocab_size))  # (V,)
 
     def forward(self, embeddings, targets):
         """The sum of -log P(target | embedding), in nats.
@@ -59,13 +58,12 @@ class SoftmaxLoss(nn.Module):
         # the logits (N, V) never stand in memory all at once.
         at_once = len(targets) if torch.is_grad_enabled() else LOGITS_AT_ONCE // self.vocab_size
         rows = max(1, at_once)
-        losses = []
+        options = {"reduction": "sum", "ignore_index": NO_LABEL_IS_IGNORED}
+        loss = 0
         for some, answers in zip(embeddings.split(rows), targets.split(rows)):
             logits = at_least_float32(F.linear(some, self.weight, self.bias))  # (rows, V)
-            losses.append(
-                F.cross_entropy(logits, answers, reduction="sum", ignore_index=NO_LABEL_IS_IGNORED)
-            )
-        return sum(losses)
+            loss = loss + F.cross_entropy(logits, answers, **options)
+        return loss
 
     def extra_repr(self):
         return f"vocab_size={self.vocab_size}, embedding_dim={self.embedding_dim}"
@@ -93,8 +91,7 @@ class SampledSoftmaxLoss(SoftmaxLoss):
             already. `frequency_order(counts)` makes one, `check_order` tells whether it is needed.
 
     Raises:
-        ValueError: a size that is not a positive integer, as many samples as words, an order that
-            is no permutation.
+        ValueError: no samples, or as many as there are words; an order that is no permutation.
     """
 
     def __init__(
@@ -164,15 +161,11 @@ class SampledSoftmaxLoss(SoftmaxLoss):
             return nats
         # The most frequent word at the least surprise: what the best order would give.
         best = (shares.sort(descending=True).values * surprise.sort().values).sum().item()
-        if best < uniform:
-            remedy = f"in the order of frequency it is {best:.2f}; "
-            remedy += "pass frequency_order=frequency_order(counts)"
-        else:
-            remedy = "these words are too evenly frequent for a log-uniform sampler; "
-            remedy += "use SoftmaxLoss"
+        sort = "pass frequency_order=frequency_order(counts)"
+        remedy = sort if best < uniform else "use SoftmaxLoss"
         raise ValueError(
-            f"the sampler's surprise at these words is {nats:.2f} nats, "
-            f"more than ln V = {uniform:.2f}: {remedy}"
+            f"the sampler's surprise at these words is {nats:.2f} nats, more than "
+            f"ln V = {uniform:.2f}: in the order of frequency it is {best:.2f}; {remedy}"
         )
 
     def extra_repr(self):

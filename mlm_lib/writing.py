@@ -49,6 +49,7 @@ def write(
             "greedy": as "confident", but the likeliest token and not a drawn one.
         temperature: the logits are divided by it before a draw; confidence is taken before that.
         given: for each text its tokens, `[MASK]` where a blank is, or None for nothing but blanks.
+            A text without a blank comes back as it is.
         seed: each text has its own random numbers, by the seed and its place in the list, so that
             it depends neither on the other texts nor on `batch_size`.
         schedule: "equal" shares in each step, or "cosine": few tokens first; see `reveal_counts`.
@@ -61,9 +62,9 @@ def write(
         A list of lists of ids, without `[CLS]` and `[SEP]`. Special tokens are never written.
 
     Raises:
-        ValueError: a length below 1 or beyond what the model reads; steps below 1, or with a
-            threshold; an unknown rule, a temperature of 0 or below; a given text of another length
-            or without a blank. An `IdealReader` refuses lengths that its grammar has not.
+        ValueError: a length below 0 or beyond what the model reads; steps below 1, or with a
+            threshold; an unknown rule, a temperature of 0 or below; a given text of another length.
+            An `IdealReader` refuses lengths that its grammar has not.
     """
     choice("rule", rule, RULES)
     choice("schedule", schedule, SCHEDULES)
@@ -75,7 +76,8 @@ def write(
         raise ValueError(f"steps={steps}, but a threshold takes as many as it needs; leave it out")
     drafts = _drafts(model, tokenizer, lengths, given, seed)
     for draft in drafts:
-        draft.plan(steps, schedule)
+        blanks = len(draft.blanks)
+        draft.counts = iter(reveal_counts(blanks, steps or blanks, schedule))
     pen = _Pen(model, tokenizer, rule, temperature, threshold)
     for step in count(1):
         unfinished = [draft for draft in drafts if draft.blanks]
@@ -117,11 +119,6 @@ class _Draft:
         digest = hashlib.blake2b(name.encode(), digest_size=4).digest()
         self.generator = torch.Generator().manual_seed(int.from_bytes(digest, "little"))
 
-    def plan(self, steps, schedule):
-        """In which step how many; with no number of steps one in each."""
-        counts = reveal_counts(len(self.blanks), steps or len(self.blanks), schedule)
-        self.counts = iter(counts)
-
     def uniform(self, size):
         """(size,) float64 in [0, 1)."""
         return torch.rand(size, generator=self.generator, dtype=torch.float64)
@@ -134,11 +131,7 @@ class _Draft:
 
 def _drafts(model, tokenizer, lengths, given, seed):
     """The drafts to begin with, checked."""
-    if tokenizer.mask_token_id is None:
-        raise ValueError(f"this {type(tokenizer).__name__} has no [MASK] token to start from")
-    lengths = lengths.tolist() if hasattr(lengths, "tolist") else lengths
-    for place, length in enumerate(lengths):
-        whole_number(f"lengths[{place}]", length)
+    lengths = id_list("lengths", lengths)
     longest = longest_row(model)
     if longest and max(lengths, default=0) + 2 > longest:
         told = f"{max(lengths)} tokens, [CLS] and [SEP]"
@@ -150,8 +143,6 @@ def _drafts(model, tokenizer, lengths, given, seed):
         if len(row) != length:
             told = f"given[{place}] has {len(row)} tokens and lengths[{place}] is {length}"
             raise ValueError(f"{told}; they must agree, without [CLS] and [SEP]")
-        if tokenizer.mask_token_id not in row:
-            raise ValueError(f"given[{place}] has no [MASK]; put one where a word is to be written")
         drafts.append(_Draft(row, tokenizer.mask_token_id, f"{seed} {place}"))
     return drafts
 
@@ -254,16 +245,12 @@ class IdealReader(nn.Module):
             written several words at once.
 
     Raises:
-        ValueError: a word of the grammar that is no token.
+        KeyError: a word of the grammar that is no token.
     """
 
     def __init__(self, grammar, tokenizer, *, lost=False):
         super().__init__()
         vocab = tokenizer.get_vocab() if hasattr(tokenizer, "get_vocab") else tokenizer.vocab
-        missing = [word for word in grammar.vocabulary if word not in vocab]
-        if missing:
-            count = f"{len(missing)} words of the grammar are no tokens, such as {missing[:5]}"
-            raise ValueError(f"{count}; train the tokenizer on the grammar")
         self.grammar, self.lost = grammar, lost
         self.columns = torch.tensor([vocab[word] for word in grammar.vocabulary])
         self.size = max(vocab.values()) + 1

@@ -223,7 +223,6 @@ SIGNATURES = {
     ),
     "evaluation.pseudo_perplexity": "model, tokenizer, texts, *, whole_word=False",
     "evaluation.masked_answers": "model, batches",
-    "evaluation.masked_loss": "model, batches",
     "evaluation.mean_nats": "answers",
     "evaluation.masked_accuracy": "model, batches, *, top_k=1",
     "evaluation.by_frequency": "answers, counts, *, edges=(1, 10, 100, 1000, 10_000)",

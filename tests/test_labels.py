@@ -109,7 +109,7 @@ def test_positions_that_would_lose_or_invent_a_label_are_refused(change):
 
 
 def test_a_place_that_is_named_twice_is_refused():
-    with pytest.raises(ValueError, match="name position 2"):
+    with pytest.raises(ValueError, match="one position"):
         positions_to_labels(**GOOD | {"mask_positions": torch.tensor([[2, 2], [0, 1]])})
 
 

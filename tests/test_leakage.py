@@ -1,9 +1,7 @@
 """The detector of leaks: every cheat is named, no honest reader is, and none notices the test."""
 
 import math
-import random
 
-import numpy as np
 import pytest
 import torch
 import torch.nn as nn
@@ -119,9 +117,6 @@ HONEST = {
     "dilated convolutions": lambda: nn.Sequential(Convolution(2, 1), nn.GELU(), Convolution(4, 3)),
     "attention with a mask of -1e4": lambda: Attention(until()),
     "attention in both directions": lambda: Attention(until(), turned=from_()),
-    "strictly causal attention": lambda: Attention(
-        lambda length: until(-1)(length) | torch.eye(length).bool()
-    ),
     "fourier": lambda: Fourier(torch.randn(64, E)),
     "identity": nn.Identity,
     "position-wise": lambda: nn.Sequential(
@@ -155,12 +150,11 @@ def test_honest_contextualizers_are_honest_at_any_length(length):
 def test_the_rounding_of_a_fourier_transform_is_no_leak(length, first):
     # A weak first tap: where a position hardly sees itself, rounding is large beside what it sees,
     # and a layer norm enlarges it; it is still rounding.
-    for seed in range(3):
-        kernel = torch.randn(64, E, generator=torch.Generator().manual_seed(seed))
-        kernel[0] *= first
-        fourier = nn.Sequential(Fourier(kernel), nn.LayerNorm(E))
-        for module in (fourier[0], fourier)[: 2 if first == 1 else 1]:
-            assert not find_leaks(module, E, direction="forward", length=length).any()
+    kernel = torch.randn(64, E, generator=torch.Generator().manual_seed(0))
+    kernel[0] *= first
+    fourier = nn.Sequential(Fourier(kernel), nn.LayerNorm(E))
+    for module in (fourier[0], fourier)[: 2 if first == 1 else 1]:
+        assert not find_leaks(module, E, direction="forward", length=length).any()
 
 
 @pytest.mark.parametrize("function", [lambda x: x.mul_(2), lambda x: x.relu_()])
@@ -168,21 +162,6 @@ def test_an_honest_module_may_change_its_input_in_place(function):
     assert not find_leaks(Apply(function), E, direction="forward").any()
     cheat = Apply(lambda x: function(x) + peek(x))
     assert torch.equal(find_leaks(cheat, E, direction="forward"), NEXT)
-
-
-class Counting(nn.Module):
-    """Honest, but no two calls agree: it counts them, and not in a buffer that is saved."""
-
-    calls = 0
-
-    def forward(self, inputs):
-        self.calls += 1
-        return inputs * self.calls
-
-
-def test_an_honest_module_may_count_its_calls():
-    module = Counting()
-    assert not find_leaks(module, E, direction="forward").any() and module.calls == 0
 
 
 def test_dependencies_of_simple_modules_are_exact():
@@ -235,28 +214,6 @@ class Layers(nn.Module):
         return [inputs, inputs + inputs.roll(-1, 1)]
 
 
-class Unmasked(nn.Module):
-    """A transformer that was not told to be causal."""
-
-    def __init__(self):
-        super().__init__()
-        self.layer = nn.TransformerEncoderLayer(E, 2, 12, batch_first=True)
-
-    def forward(self, inputs):
-        return self.layer(inputs)
-
-
-class AcrossTime(nn.Module):
-    """A normalisation or pooling over time."""
-
-    def __init__(self, module):
-        super().__init__()
-        self.module = module
-
-    def forward(self, inputs):
-        return self.module(inputs.mT).mT
-
-
 def peek(inputs, by=1):
     """What stands `by` places further on, 0 where nothing does."""
     return nn.functional.pad(inputs, (0, 0, 0, by))[:, by:]
@@ -271,37 +228,23 @@ def one_pair(output, seen):
     return cheat
 
 
-def only_one_feature(inputs):
-    outputs = inputs.clone()
-    outputs[..., 4] += peek(inputs)[..., 2]
-    return outputs
-
-
 NEXT = pairs(*((t, t + 1) for t in range(T - 1)))
 ALL = forbidden()
 BOTH = {"bidirectional": True, "batch_first": True}
 CHEATS = {
     "stacked bidirectional lstm": (Stacked, ALL),
     "torch's own stacked bidirectional lstm": (lambda: nn.LSTM(E, 4, 2, **BOTH), ALL),
-    "torch's own stacked bidirectional gru": (lambda: nn.GRU(E, 4, 3, **BOTH), ALL),
     "mask off by one": (lambda: Attention(until(1)), NEXT),
-    "mask off by one, both": (lambda: Attention(until(1), turned=from_()), NEXT),
     "unmasked attention": (lambda: Attention(everywhere), ALL),
     "a mask that is not low enough": (lambda: Attention(until(), low=-9.0), ALL),
-    "unmasked transformer": (Unmasked, ALL),
     "centred convolution": (lambda: Convolution(3, 1), NEXT),
-    "layer norm over time": (lambda: AcrossTime(nn.LayerNorm(T)), ALL),
-    "batch norm over time": (lambda: AcrossTime(nn.BatchNorm1d(E)), ALL),
+    "layer norm over time": (lambda: Apply(lambda x: F.layer_norm(x.mT, (T,)).mT), ALL),
     "mean over time": (lambda: Apply(lambda x: x + x.mean(1, keepdim=True)), ALL),
     "halves swapped": (lambda: Swapped(E, 4, 1, bidirectional=True), ALL),
     "in training only": (lambda: Apply(lambda x: x + peek(x), mode=True), NEXT),
     "in evaluation only": (lambda: Apply(lambda x: x + peek(x), mode=False), NEXT),
     "detached": (lambda: Apply(lambda x: x + peek(x.detach())), NEXT),
-    "detached, in training only": (lambda: Apply(lambda x: x + peek(x.detach()), mode=True), NEXT),
     "rounded": (lambda: Apply(lambda x: x + peek(x.round())), NEXT),
-    "the largest feature's number": (
-        lambda: Apply(lambda x: x + peek(x.argmax(-1, keepdim=True).double())), NEXT,
-    ),
     "without gradients": (lambda: Apply(torch.no_grad()(lambda x: x + peek(x))), NEXT),
     "its sum is constant": (lambda: nn.Sequential(Apply(peek), nn.LayerNorm(E)), NEXT),
     "its sum is constant and its share tiny": (
@@ -310,40 +253,27 @@ CHEATS = {
     "a gradient that is not a number": (
         lambda: Apply(lambda x: x + (peek(x) - peek(x).detach()).abs().sqrt()), ALL,
     ),
-    "one feature": (lambda: Apply(only_one_feature), NEXT),
-    "one pair": (lambda: Apply(one_pair(0, T - 1)), pairs((0, T - 1))),
     "one pair in the middle": (lambda: Apply(one_pair(3, 5)), pairs((3, 5))),
     "a tiny share": (lambda: Apply(lambda x: x + 1e-8 * peek(x)), NEXT),
-    "times itself": (lambda: Apply(lambda x: x * peek(x)), NEXT),
     "a list of layers": (Layers, NEXT),
     "nan where the future is large": (
         lambda: Apply(lambda x: x + torch.where(peek(x) > -9, torch.nan, 0.0)), None,
     ),
-    "maximum over time": (lambda: Apply(lambda x: x + x.amax(1, keepdim=True)), None),
     "index of the maximum": (lambda: Apply(lambda x: x + x.argmax(1, keepdim=True)), None),
     "sorted over time": (lambda: Apply(lambda x: x.sort(1).values), None),
 }  # fmt: skip
 
 
-@pytest.mark.filterwarnings("ignore:enable_nested_tensor")
 @pytest.mark.parametrize("make, expected", CHEATS.values(), ids=CHEATS)
 def test_a_cheat_is_found_where_it_looks(make, expected):
     module = seeded(make)
     leaks = find_leaks(module, E, direction="forward")
     assert not (leaks & ~forbidden()).any()
-    if expected is None:
-        assert leaks.any()
-    else:
-        assert torch.equal(leaks, expected)
-    with pytest.raises(AssertionError) as error:
-        assert_no_leaks(module, E)
+    assert leaks.any() if expected is None else torch.equal(leaks, expected)
     output, seen = leaks.nonzero()[0].tolist()
-    message = (
-        f"{type(module).__name__} leaks: its forward output at position {output}, which predicts "
-        f"the token at position {output + 1}, depends on the input at position {seen} "
-        f"({leaks.sum()} of 28 forbidden pairs of output and input)"
-    )
-    assert str(error.value).startswith(message)
+    where = f"output at position {output}, .*position {output + 1}, .*position {seen} "
+    with pytest.raises(AssertionError, match=f"{where}.*{leaks.sum()} of 28"):
+        assert_no_leaks(module, E)
 
 
 BACKWARD_CHEATS = {
@@ -363,18 +293,13 @@ def test_a_cheat_of_the_backward_half_is_found_and_named(make, expected):
     assert not find_leaks(module, E, direction="forward").any()
     output, seen = expected.nonzero()[0].tolist()
     where = f"backward output at position {output}, .*position {output - 1}, .*position {seen} "
-    with pytest.raises(
-        AssertionError, match=f"{type(module).__name__} leaks.*{where}.*from its own"
-    ):
+    with pytest.raises(AssertionError, match=f"{where}.*from its own"):
         assert_no_leaks(module, E)
 
 
-@pytest.mark.parametrize(
-    "make", [Stacked, lambda: Swapped(E, 4, 1, bidirectional=True)], ids=["stacked", "swapped"]
-)
-def test_both_halves_of_a_cheat_see_all(make):
-    module = seeded(make)
-    for direction in DIRECTIONS:
+@each_direction
+def test_both_halves_of_a_cheat_see_all(direction):
+    for module in (Stacked(), Swapped(E, 4, 1, bidirectional=True)):
         assert torch.equal(find_leaks(module, E, direction=direction), forbidden(direction))
 
 
@@ -401,9 +326,8 @@ def test_a_pair_far_apart_is_found_if_the_inputs_are_long_enough():
 @pytest.mark.parametrize("share", [1.0, 1e-11])
 def test_a_leak_that_some_inputs_close_is_open_for_another(share):
     module = Apply(lambda x: x + share * peek(x) * (peek(x)[..., :1] > 0))
-    for seed in range(5):
-        leaks = find_leaks(module, E, direction="forward", seed=seed)
-        assert leaks.sum() > 4 and not (leaks & ~NEXT).any()
+    leaks = find_leaks(module, E, direction="forward")
+    assert leaks.sum() > 4 and not (leaks & ~NEXT).any()
 
 
 def test_a_detached_leak_from_another_row_is_found():
@@ -432,34 +356,27 @@ class Mixed(nn.Module):
 
 def state(module):
     """All that a test could disturb in a module."""
-    tensors = module.state_dict(keep_vars=True)
-    named = dict(module.named_parameters())
     return {
-        "tensors": {name: id(tensor) for name, tensor in tensors.items()},
-        "values": {name: tensor.detach().clone() for name, tensor in tensors.items()},
-        "gradients": {name: p.grad.clone() for name, p in named.items() if p.grad is not None},
-        "trained": [p.requires_grad for p in named.values()],
+        "values": {name: tensor.clone() for name, tensor in module.state_dict().items()},
+        "gradients": module.norm.weight.grad.clone(),
+        "trained": [p.requires_grad for p in module.parameters()],
         "modes": [part.training for part in module.modules()],
         "buffer": module.unsaved.clone(),
     }
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
-def test_the_tested_module_and_the_random_states_are_left_as_they_were(dtype):
-    module = seeded(Mixed).to(dtype).train()
+def test_the_tested_module_and_the_random_state_are_left_as_they_were():
+    module = seeded(Mixed).train()
     module.norm.eval()
-    for parameter in module.inner.forward_stack.parameters():
-        parameter.requires_grad_(False)
+    module.inner.forward_stack.requires_grad_(False)
     module.norm.weight.grad = torch.full_like(module.norm.weight, 7.0)
-    before = state(module)
-    states = torch.get_rng_state(), random.getstate(), np.random.get_state()[1].tolist()
+    before, random = state(module), torch.get_rng_state()
     with pytest.raises(AssertionError):  # the batch norm tells
         assert_no_leaks(module, E)
     dependencies(module, E, direction="backward", length=3, seed=4)
     with pytest.raises(ValueError):
         find_leaks(Apply(lambda x: x[:, 1:]), E, direction="forward")
-    assert torch.equal(torch.get_rng_state(), states[0])
-    assert (random.getstate(), np.random.get_state()[1].tolist()) == states[1:]
+    assert torch.equal(torch.get_rng_state(), random)
     torch.testing.assert_close(state(module), before, rtol=0, atol=0)
 
 
@@ -470,12 +387,10 @@ def test_no_other_devices_random_state_is_set(monkeypatch):
     assert seeds == []
 
 
-class NoDoubleHere(nn.Module):
+class NoDoubleHere(nn.Identity):
     """Stands for a module on a device without float64, to be left before the type is changed."""
 
-    def __init__(self):
-        super().__init__()
-        self.linear, self.here = nn.Linear(E, E), True
+    here = True
 
     def cpu(self):
         self.here = False
@@ -484,9 +399,6 @@ class NoDoubleHere(nn.Module):
     def double(self):
         assert not self.here, "this device has no float64"
         return super().double()
-
-    def forward(self, inputs):
-        return self.linear(inputs)
 
 
 def test_a_module_on_a_device_without_float64_is_moved_first():
@@ -539,11 +451,6 @@ def test_what_would_show_no_leak_whatever_there_is_is_refused(named, call):
     with pytest.raises(ValueError) as error:
         call()
     assert named in str(error.value)
-
-
-def test_a_bidirectional_module_of_odd_width_is_an_error():
-    with pytest.raises(RuntimeError):
-        assert_no_leaks(Apply(lambda x: x[..., :5], bidirectional=True), E)
 
 
 # ---------------------------------------------------------------------------- the floor: arithmetic
@@ -622,32 +529,24 @@ def trained(letters):
 
 
 @each_direction
-def test_a_reader_that_peeks_falls_below_the_floor_and_is_flagged(letters, trained, direction):
+def test_a_reader_that_peeks_falls_below_the_floor_and_only_it_is_flagged(
+    letters, trained, direction
+):
     held_out, found = trained
-    floor, loss = letters.floor(held_out, objective=direction), found["stacked"][direction]
+    floor = letters.floor(held_out, objective=direction)
+    for name in ("lstm", "transformer"):
+        assert floor.nats - 0.01 < found[name][direction] < floor.nats + 0.15
+        assert_above_floor(found[name][direction], floor)
+    loss = found["stacked"][direction]
     assert loss < floor.nats / 2
-    numbers = f"{loss:.4f} is below the floor of {floor.nats:.4f}.*{floor.count} words"
-    with pytest.raises(AssertionError, match=f"{numbers}.*sees what it predicts"):
+    with pytest.raises(AssertionError, match=f"{loss:.4f} is below the floor of {floor.nats:.4f}"):
         assert_above_floor(loss, floor)
 
 
 @each_direction
-@pytest.mark.parametrize("name", ["lstm", "transformer"])
-def test_an_honest_reader_comes_near_the_floor_and_is_not_flagged(
-    letters, trained, direction, name
-):
-    held_out, found = trained
-    floor, loss = letters.floor(held_out, objective=direction), found[name][direction]
-    assert floor.nats - 0.01 < loss < floor.nats + 0.15
-    assert_above_floor(loss, floor)
-
-
-@each_direction
-@pytest.mark.parametrize(
-    "name, honest", [("lstm", True), ("transformer", True), ("stacked", False)]
-)
+@pytest.mark.parametrize("name", READERS)
 def test_a_trained_readers_ratio_has_mean_1_if_it_is_honest_and_far_more_if_not(
-    letters, trained, direction, name, honest
+    letters, trained, direction, name
 ):
     documents = letters.sample(2000, seed=6)
     ids, mask = as_batch(letters, documents)
@@ -661,4 +560,7 @@ def test_a_trained_readers_ratio_has_mean_1_if_it_is_honest_and_far_more_if_not(
     author = torch.tensor([letters.log_prob(words) for words in documents], dtype=torch.float64)
     ratios = (-nats.sum(1) - author).exp()
     error = ratios.std() / len(ratios) ** 0.5
-    assert (ratios.mean() < 1 + 4 * error and error < 0.1) if honest else ratios.mean() > 10
+    if name == "stacked":
+        assert ratios.mean() > 10
+    else:
+        assert ratios.mean() < 1 + 4 * error and error < 0.1

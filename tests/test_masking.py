@@ -9,7 +9,6 @@ import json
 import math
 import pickle
 from itertools import combinations
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -24,7 +23,6 @@ from transformers import DataCollatorForLanguageModeling, PreTrainedTokenizerFas
 from mlm_lib.masking import MaskingCollator, mask_tokens
 from mlm_lib.wordpiece import WordPieceTokenizer
 
-LESSON = Path(__file__).parent.parent / "notebooks" / "02_masking.ipynb"
 PAD, UNK, CLS, SEP, MASK = range(5)
 # 5..49 are words, 50..79 continue them (##), 80..99 are words again.
 TOKENIZER = tokenizer_of(*(f"{'##' if 50 <= i < 80 else ''}w{i}" for i in range(5, 100)))
@@ -189,7 +187,6 @@ def test_labels_are_the_original_ids_and_only_chosen_tokens_change(
 
 INPUTS = {
     "contiguous": lambda ids: ids.clone(),
-    "numpy": lambda ids: torch.from_numpy(ids.numpy().copy()),
     "int32": lambda ids: ids.int(),
     "transposed": lambda ids: ids.t().contiguous().t(),
     "every second column": lambda ids: torch.stack([ids, ids], dim=2).flatten(1)[:, ::2],
@@ -305,10 +302,8 @@ REFUSED = {
     "words of another shape": {"word_ids": torch.zeros(2, 4)},
     "spans without words": {"spans": True},
     "[MASK] as a replacement": {"random_token_ids": [5, MASK]},
-    "replacements between ids": {"random_token_ids": [4.7]},
     "no replacements": {"random_token_ids": []},
     "replacements beyond int32": {"input_ids": IDS.int(), "random_token_ids": [2**31]},
-    "[MASK] between ids": {"mask_token_id": 4.7},
 }
 
 
@@ -424,10 +419,6 @@ FORMS = {
     "arrays": np.array,
     "tuples": tuple,
     "with other keys": lambda ids: {"input_ids": ids, "text": "…", "label": 1, "labels": ids},
-    "dicts of tensors": lambda ids: {
-        "input_ids": torch.tensor(ids),
-        "attention_mask": [1] * len(ids),
-    },
 }
 
 
@@ -459,7 +450,7 @@ def test_a_piece_right_after_a_special_token_is_a_word_of_its_own():
 def test_a_vocabulary_without_pieces_has_no_words_to_find(strategy):
     plain = tokenizer_of("a", "b")
     MaskingCollator(plain)  # single tokens can be masked all the same
-    with pytest.raises(ValueError, match=f"'{strategy}' finds words by the ## pieces of WordPiece"):
+    with pytest.raises(ValueError, match=f"strategy='{strategy}' needs the ## pieces"):
         MaskingCollator(plain, strategy=strategy)
 
 
@@ -489,10 +480,6 @@ BAD_BATCHES = {
     "an id beyond the vocabulary": ([[7, 100]], ValueError, "input_ids holds 100"),
     "a negative id": ([[7, -1]], ValueError, "input_ids holds -1"),
     "attention of 7": ([{"input_ids": [7], "attention_mask": [7]}], ValueError, "mask holds 7"),
-    "columns, not rows": (HF_TOKENIZER(["w5 w6", "w7"]), TypeError, "str"),
-    "a text": (["w7 w8"], TypeError, "str"),
-    "an id between ids": ([[7, 1.5]], TypeError, "float"),
-    "rows in a row": ([torch.tensor([[7, 8]])], TypeError, "list"),
 }
 
 
@@ -502,17 +489,11 @@ def test_a_batch_that_would_be_read_wrongly_is_refused(examples, error, message)
         MaskingCollator(TOKENIZER)(examples)
 
 
-@pytest.mark.parametrize("seed", [3.0, "3", True])
-def test_a_seed_that_would_not_repeat_itself_is_refused(seed):
-    with pytest.raises(ValueError, match="seed="):
-        MaskingCollator(TOKENIZER, seed=seed)
-
-
 @pytest.mark.parametrize("missing", ["mask", "pad"])
 def test_a_tokenizer_without_mask_or_pad_is_refused_by_that_name(missing):
     tokenizer = TOKENIZER.to_hf()
     setattr(tokenizer, f"{missing}_token", None)
-    with pytest.raises(ValueError, match=rf"no \[{missing.upper()}\] token"):
+    with pytest.raises(ValueError, match=f"{missing}_token_id=None"):
         MaskingCollator(tokenizer)
 
 
@@ -635,22 +616,3 @@ def test_the_fingerprint_tells_other_masks_from_these(name):
     after = MaskingCollator(**settings | {name: SETTINGS[name]}).fingerprint()
     changed = [key for key in before if before[key] != after[key]]
     assert changed == ["vocabulary" if name == "tokenizer" else name]
-
-
-# ------------------------------------------------------------------------------------ the lesson
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("parameters", [{"RATE": 1}, {"MASK_SHARE": 1, "RANDOM_SHARE": 0}], ids=str)
-def test_lesson_02_agrees_with_transformers_at_shares_that_are_whole_numbers(parameters):
-    cells = json.loads(LESSON.read_text(encoding="utf-8"))["cells"]
-    names = {}
-    for cell in cells:
-        if cell["cell_type"] == "code":
-            source = "".join(cell["source"])
-            exec(source, names)
-            if "parameters" in cell["metadata"].get("tags", []):
-                names |= parameters
-            if "assert_close(by_hand, theirs" in source:
-                return
-    raise AssertionError("the cell that compares with transformers was not found")
