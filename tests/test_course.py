@@ -527,6 +527,7 @@ def run_lessons(folder, *arguments, **options):
     return subprocess.run(run_command(folder, *arguments), **options)
 
 
+@pytest.mark.slow
 @pytest.mark.notebook
 def test_a_broken_cell_is_named_and_the_other_lessons_still_run(tmp_path, elsewhere):
     check = (
@@ -555,6 +556,7 @@ def test_a_broken_cell_is_named_and_the_other_lessons_still_run(tmp_path, elsewh
     assert (tmp_path / "out" / "02_whole.ipynb").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.notebook
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no limit for the size of files")
 def test_a_full_disk_is_told_as_the_lessons_failure_and_the_next_one_runs(tmp_path):
@@ -572,6 +574,7 @@ def test_a_full_disk_is_told_as_the_lessons_failure_and_the_next_one_runs(tmp_pa
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["02_small.ipynb"]
 
 
+@pytest.mark.slow
 @pytest.mark.notebook
 def test_each_lesson_is_named_at_its_start_and_a_cell_is_ended_in_time(tmp_path):
     write_lesson(tmp_path, "01_asleep", "import time; time.sleep(600)")
@@ -761,6 +764,7 @@ def test_the_users_own_number_of_threads_stays(course, monkeypatch):
     assert os.environ["OMP_NUM_THREADS"] == "7"
 
 
+@pytest.mark.slow
 @pytest.mark.notebook
 def test_a_failed_comparison_names_notebook_and_cell(course, tmp_path):
     path = write_lesson(tmp_path, "01_changed", "print(1)", "print(2)")
@@ -780,6 +784,7 @@ def test_a_failed_comparison_names_notebook_and_cell(course, tmp_path):
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.notebook
 @pytest.mark.parametrize(
     "cell, failed",
@@ -824,6 +829,7 @@ def test_a_lesson_goes_from_edited_text_to_the_comparison(steps, lessons, tmp_pa
     assert names == ["jupytext", execute, "pytest", "pytest", style]
 
 
+@pytest.mark.slow
 @pytest.mark.notebook
 @pytest.mark.parametrize("cell, stored", [("print(6 * 7)", "42"), ("print(1 / 0)", "old")])
 def test_a_draft_that_fails_leaves_the_notebook_as_it_was(tmp_path, cell, stored):

@@ -209,6 +209,7 @@ def test_a_request_that_cannot_be_met_is_told(arguments, words, capsys):
     assert stop.value.code == 2 and words in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_check_tells_what_to_look_at_first(tmp_path, capsys):
     path = save(tmp_path / "x.ipynb", notebook(drop=["TASK 02.2", "TASK 02.3"]))
     assert main(["check", str(path)]) == 0
@@ -228,6 +229,7 @@ def test_what_went_wrong_comes_before_what_waits():
     assert marker.first_to_look_at(marks[:1]) is None
 
 
+@pytest.mark.slow
 def test_a_helper_outside_of_the_tasks_cell_is_named(tmp_path):
     code = HEAD + "def choose(eligible, rate, generator):\n    return helper(eligible)"
     content = notebook(instead={"TASK 02.1": code})
@@ -240,6 +242,7 @@ def test_a_helper_outside_of_the_tasks_cell_is_named(tmp_path):
     assert "in line 3 of <task 02.1>" in first.says
 
 
+@pytest.mark.slow
 def test_notebook_commands_do_no_harm(tmp_path):
     (cell,) = [c for c in SOURCE["cells"] if "# TASK 02.1" in "".join(c["source"])]
     code = "".join(cell["source"]) + "\n%matplotlib inline\n!ls\nchoose?\ndisplay(choose)\n"

@@ -370,6 +370,7 @@ def options(rate, mask_share, random_share, size):
     return {"rate": rate, **shares, "random_vocabulary_size": size}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "rates", [(0.15, 1, 0, None), (0.3, 0.8, 0.1, None), (0.5, 0.3, 0.5, 25), (0.6, 0, 0.6, None)]
 )
@@ -421,6 +422,7 @@ def test_one_document_tells_nothing_of_how_far_floors_scatter(tales, objective):
     assert two.standard_error > 0
 
 
+@pytest.mark.slow
 def test_standard_error_is_how_far_floors_scatter(notes):
     expected, errors = notes.ideal_loss(0.3, 1, 0, 1), []
     for seed in range(60):
@@ -502,6 +504,7 @@ def test_posteriors_are_probabilities_of_documents_that_differ_in_one_word():
         torch.testing.assert_close(chances / chances.sum(), rows[t, asked], rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_chain_rule_holds_from_both_ends_and_up_to_the_length(course, documents):
     """-log P(words | length) + log P(words) is log P(length) for all documents of one length."""
     same = [words for words in documents if len(words) == 40][:3]

@@ -136,6 +136,7 @@ def test_an_honest_reader_has_no_leak(make):
     assert_no_leaks(module, E)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("length", [2, 13])
 def test_honest_contextualizers_are_honest_at_any_length(length):
     for make in ("lstm, both", "transformer, both"):
@@ -528,6 +529,7 @@ def trained(letters):
     return held_out, found
 
 
+@pytest.mark.slow
 @each_direction
 def test_a_reader_that_peeks_falls_below_the_floor_and_only_it_is_flagged(
     letters, trained, direction

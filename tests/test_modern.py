@@ -158,6 +158,7 @@ def test_the_reach_of_a_window_is_counted_by_its_dependencies(layers, window, le
     assert torch.equal(reach_of(layers, window, length), distance <= layers * (window // 2))
 
 
+@pytest.mark.slow
 def test_a_window_of_128_sees_64_to_each_side_and_itself():
     seen = reach_of(1, 128, 140)
     assert seen[70].sum() == 129 and seen[70].nonzero()[[0, -1]].flatten().tolist() == [6, 134]

@@ -555,11 +555,13 @@ def learn(make, steps=1000, batch=2000):
 
 # The full softmax ends 0.001 above the entropy; what the samples add shrinks with the steps, and is
 # not a bias.
+@pytest.mark.slow
 @pytest.mark.parametrize("num_samples, bound", [(10, 0.05), (20, 0.03)])
 def test_a_model_trained_on_samples_learns_the_distributions(num_samples, bound):
     assert 0 <= learn(lambda *sizes: SampledSoftmaxLoss(*sizes, num_samples)) < bound
 
 
+@pytest.mark.slow
 def test_a_model_trained_without_the_correction_does_not(monkeypatch):
     def none(ranks, *_):
         return torch.zeros(len(ranks), dtype=torch.float64)

@@ -137,6 +137,7 @@ def assert_same_ids(tokenizer, texts):
 # ------------------------------------------------------------------------------------ equal
 
 
+@pytest.mark.slow
 @CASES
 def test_ids_equal_the_reference_on_nasty_texts(vocab, lowercase):
     assert_same_ids(WordPieceTokenizer(vocab, lowercase=lowercase), nasty_texts(4000, seed=0))
@@ -322,6 +323,7 @@ def test_training_equals_the_reference_while_every_maximum_is_unique(ends_at_a_t
     assert_same_training(rng.sample(texts, len(texts)), 400, merges=18)
 
 
+@pytest.mark.slow
 @CASES
 def test_training_equals_the_reference_on_natural_words_up_to_the_first_tie(
     ends_at_a_tie, lowercase

@@ -58,6 +58,7 @@ def product(places):
 # ------------------------------------------------------------------------------------ exact
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", ["random", "confident", "threshold"])
 @pytest.mark.parametrize("length", [2, 3])
 def test_one_word_a_step_every_document_comes_as_often_as_the_grammar_says(rule, length):
@@ -67,6 +68,7 @@ def test_one_word_a_step_every_document_comes_as_often_as_the_grammar_says(rule,
     assert abs(too_far(written(2000, length, rule=rule, **options), expected)) < 4
 
 
+@pytest.mark.slow
 def test_a_threshold_that_only_the_sure_pass_is_exact_too():
     # After "no" the last word is the mood, and what is certain may be written beside it.
     assert abs(too_far(written(2000, rule="threshold", threshold=0.999), given_length(3))) < 4
@@ -85,6 +87,7 @@ def test_all_in_one_step_is_the_product_of_the_marginals(rule):
     assert abs(impossible / 2000 - expected) < 4 * (expected * (1 - expected) / 2000) ** 0.5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", ["random", "confident"])
 def test_between_given_words_the_rest_is_written_as_the_grammar_would(rule):
     beginning = [*PAIRS.encode(["fine"]), MASK, MASK]
@@ -111,6 +114,7 @@ def test_next_to_no_temperature_draws_what_is_likeliest(model):
     assert len(write(model, TOKENIZER, [6], temperature=1e300)[0]) == 6
 
 
+@pytest.mark.slow
 def test_on_the_course_s_grammar_one_word_a_step_is_always_possible():
     grammar = Grammar.load(worlds=["films"])
     tokenizer = tokenizer_of(*grammar.vocabulary)
@@ -135,6 +139,7 @@ def coins(tmp_path_factory):
     return World(path)
 
 
+@pytest.mark.slow
 def test_of_two_coins_the_rule_that_looks_at_the_draw_loses_the_rare_side(coins):
     # The first coin's tails (0.1) is less likely than either side of the second, so it is kept
     # only if it is drawn again: 0.1 · 0.1.
@@ -148,6 +153,7 @@ def test_of_two_coins_the_rule_that_looks_at_the_draw_loses_the_rare_side(coins)
     assert set(written(20, 2, coins, rule="greedy")) == {("heads", "head")}
 
 
+@pytest.mark.slow
 def test_the_biased_rule_s_documents_are_possible_but_come_too_often_or_too_rarely():
     found = written(2000, rule="keep_confident")
     assert set(found) <= DOCUMENTS.keys() and too_far(found, given_length(3)) > 10
