@@ -4,15 +4,15 @@ A recipe says the rest: `--config FILE` repeats one, such as `data/course-bert/r
 `torchrun` the batch is shared out among the processes. DIR gets `tokenizer/` if that is a new one,
 `log.jsonl`, `checkpoints/` and, at the end, `model/`, which transformers opens.
 
-Each table of a recipe holds the arguments of one class, whose checks and defaults hold:
+Each table of a recipe holds the arguments of one class, whose checks and defaults hold::
 
-    [[data]]     `Documents`, or `Texts` if corpus is not "grammar"; several are mixed
-    [tokenizer]  `WordPieceTokenizer.train`
-    [model]      `EncoderConfig`; with encoder = "modern", `ModernConfig`
-    [masking]    `MaskingCollator`; with objective = "diffusion" above all tables, for a model
-                 that is to write, `DiffusionCollator`
-    [training]   `TrainingConfig`
-    [show]       `ShowPredictions`
+    [[data]]     Documents, or Texts if corpus is not "grammar"; several are mixed
+    [tokenizer]  WordPieceTokenizer.train
+    [model]      EncoderConfig; with encoder = "modern", ModernConfig
+    [masking]    MaskingCollator; with objective = "diffusion" above all tables, for a model
+                 that is to write, DiffusionCollator
+    [training]   TrainingConfig
+    [show]       ShowPredictions
     [save]       dtype = "float32", "float16" or "bfloat16"
 
 `[model] from = "course-bert"` goes on with a checkpoint's weights, shape and tokenizer; only its

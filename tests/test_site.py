@@ -182,7 +182,8 @@ def test_the_package_is_told_page_by_page_and_its_names_lead_on(pages):
 
 
 def test_each_module_stands_under_the_lesson_that_builds_it():
-    built = {name: site_pages.built_in(ROOT / "mlm_lib" / f"{name}.py") for name in MODULES}
+    top = [name for name in MODULES if "." not in name]
+    built = {name: site_pages.built_in(ROOT / "mlm_lib" / f"{name}.py") for name in top}
     assert built["masking"] == "02" and built["encoder"] == "06" and built["modern"] == "16"
     assert built["checks"] == built["plots"] == ""
     told = (ROOT / "README.md").read_text("utf-8")
