@@ -31,15 +31,14 @@ FREE = "drawn freely"  # what decides a word from a list that hangs on no latent
 class World(NamedTuple):
     """One topic. Shapes: Z states, a state being one choice for every latent.
 
-    Attributes:
-        name, weight: how it is called, and how often documents are of it beside other worlds.
-        prior: (Z,) float64, the chance of each state.
-        steps: list of (probability, sentences). A sentence is (weight, places): (Z,) float64, its
-            chance once the step is told, and for each of its words the filler in each state, a list
-            of Z numbers, where -1 stands in a state in which the sentence is impossible.
-        fillers: list of {word: chance}, what can stand at a place of a sentence.
-        kinds: {word: the latent that decides it, or `FREE`}, of the words that fill slots. One that
-            fills several counts for the first of them, but for a list drawn freely last of all.
+    - name, weight: how it is called, and how often documents are of it beside the other worlds.
+    - prior: (Z,) float64, the chance of each state.
+    - steps: list of (probability, sentences). A sentence is (weight, places): (Z,) float64, its
+      chance once the step is told, and for each of its words the filler in each state, a list of Z
+      numbers, where -1 stands in a state in which the sentence is impossible.
+    - fillers: list of {word: chance}, what can stand at a place of a sentence.
+    - kinds: {word: the latent that decides it, or `FREE`}, of the words that fill slots. One that
+      fills several counts for the first of them, but for a list drawn freely last of all.
     """
 
     name: str
