@@ -124,4 +124,4 @@ if __name__ == "__main__":
         lines = len(code_lines(path.read_text("utf-8")))
         print(f"{lines:5} {len(guard_lines(path)):4}  {path.relative_to(ROOT)}")
     print(sentence())
-    sys.exit("\n".join(over()))
+    sys.exit("\n".join(over()) or 0)
