@@ -81,9 +81,13 @@ class Grammar:
         Raises:
             ValueError: a negative n or seed.
         """
-        n, seed = whole_number("n", n, least=0), whole_number("seed", seed, least=0)
-        rng = random.Random(seed)
-        return [self._worlds[draw(rng, self._shares)].sample(rng) for _ in range(n)]
+        return list(itertools.islice(self.documents(seed), whole_number("n", n, least=0)))
+
+    def documents(self, seed=0):
+        """Draws documents without end: those of `sample`, one at a time."""
+        rng = random.Random(whole_number("seed", seed, least=0))
+        while True:
+            yield self._worlds[draw(rng, self._shares)].sample(rng)
 
     def log_prob(self, words):
         """log P(document), its end included; -inf for what the grammar cannot say."""

@@ -22,12 +22,14 @@ dropout may be another. Built in lessons 08, 15 and 16.
 import argparse
 import hashlib
 import json
+import math
 import os
 import sys
 import tomllib
 import warnings
 from contextlib import nullcontext
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 
 import torch
@@ -64,7 +66,6 @@ DEFAULTS = {
 COLLATORS = {"masked": MaskingCollator, "diffusion": DiffusionCollator}  # by objective
 # By [model] encoder, and how much wider than hidden_size the feed-forward part is, if not said.
 ENCODERS = {"bert": (EncoderConfig, 4), "modern": (ModernConfig, 1.5)}
-DTYPES = ("float32", "float16", "bfloat16")
 # Of [training], what the command line says, too.
 OPTIONS = {"steps": int, "seconds": float, "seed": int, "batch_size": int, "learning_rate": float}
 OPTIONS |= {"checkpoint_every": int, "precision": str, "device": str}
@@ -107,9 +108,8 @@ def read_recipe(file=None):
         OSError: the file cannot be read.
         ValueError: no TOML, or a table that a recipe does not have.
     """
-    if file is None:
-        return complete({})
-    return complete(made(file, lambda: tomllib.loads(Path(file).read_text("utf-8"))))
+    said = {} if file is None else made(file, tomllib.loads, Path(file).read_text("utf-8"))
+    return complete(said)
 
 
 def complete(tables):
@@ -235,7 +235,7 @@ def _shape(start, **sizes):
 
 
 def _dtype(dtype):
-    return getattr(torch, choice("dtype", dtype, DTYPES))
+    return getattr(torch, choice("dtype", dtype, ("float32", "float16", "bfloat16")))
 
 
 def _part(seed, corpus="grammar", **settings):
@@ -423,17 +423,13 @@ class Documents:
 
     def _sample(self, number, seed):
         """The first documents of a seed that are short enough, as texts."""
-        if self.longest is None:
-            return [" ".join(words) for words in self.grammar.sample(number, seed=seed)]
-        drawn = 1000 + number
-        while True:
-            documents = self.grammar.sample(drawn, seed=seed)
-            texts = [" ".join(words) for words in documents if len(words) <= self.longest]
-            if not texts:
-                raise ValueError(f"longest={self.longest}; of {drawn:,} documents none is so short")
-            if len(texts) >= number:
-                return texts[:number]
-            drawn = 1000 + drawn * number // len(texts)  # as it would take if all were like these
+        longest, most = self.longest or math.inf, 1000 + 100 * number
+        documents = islice(self.grammar.documents(seed), most)
+        short = (" ".join(words) for words in documents if len(words) <= longest)
+        texts = list(islice(short, number))
+        if len(texts) < number:
+            raise ValueError(f"longest={longest}; of {most:,} documents {len(texts)} are so short")
+        return texts
 
     def texts(self):
         # Each word many times, so that it becomes a token: a floor in words is then one in tokens.
