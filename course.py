@@ -141,9 +141,13 @@ def only_one_set_up():
         yield
 
 
-def pip(*arguments, advice="If it speaks of connections or versions, check the network,"):
-    """Run .venv's pip. A terminal shows its current line; a failure, its last and what to do."""
-    command = [PYTHON, "-m", "pip", "--no-input", "--disable-pip-version-check", *arguments]
+def pip_install(*arguments, advice="If it speaks of connections or versions, check the network,"):
+    """Run .venv's pip. A terminal shows its current line; a failure, its last and what to do.
+
+    Python compiles a file when it is first imported. Most of these never are: half a minute less.
+    """
+    command = [PYTHON, "-m", "pip", "--no-input", "--disable-pip-version-check", "install"]
+    command += ["--no-compile", *arguments]
     pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
     text = {"encoding": "utf-8", "errors": "replace"}
     tail = collections.deque(maxlen=15)
@@ -170,7 +174,7 @@ def torch_arguments(pin: str, build: str | None) -> list[str]:
     if not sys.platform.startswith("linux"):
         return [pin]  # PyPI's wheels for macOS and Windows are CPU (and MPS) builds
     report = VENV / "torch.json"
-    pip("install", "--dry-run", "--quiet", "--report", report, pin)
+    pip_install("--dry-run", "--quiet", "--report", report, pin)
     names = [item["metadata"]["name"] for item in json.loads(report.read_text("utf-8"))["install"]]
     if not any(name.startswith(("nvidia-", "cuda-")) for name in names):
         return [pin]
@@ -213,7 +217,7 @@ def set_up(build: str | None) -> None:
     else:
         make_venv(base)
 
-    pip("install", "pip>=23.3")  # before 23.3 a --dry-run downloads the wheels it only reports
+    pip_install("pip>=23.3")  # before 23.3 a --dry-run downloads the wheels it only reports
     constraints = (ROOT / "constraints.txt").read_text("utf-8")
     kept = torch_to_keep(base, build)
     if kept:
@@ -226,7 +230,7 @@ def set_up(build: str | None) -> None:
         arguments = torch_arguments(re.search(r"^torch==\S+", constraints, re.M)[0], build)
         print(f"  installing {arguments[0]}")
         more = f" ({CPU_INDEX}), or add --cuda to accept the CUDA build ({CUDA_SIZE})"
-        pip("install", *arguments, advice=f"Check the network{more if arguments[1:] else ''},")
+        pip_install(*arguments, advice=f"Check the network{more if arguments[1:] else ''},")
     version, found = importable_torch(PYTHON) or (None, None)
     if not version:
         raise Stop(f"torch in {VENV} cannot be imported: try another version of Python.", 1)
@@ -234,7 +238,7 @@ def set_up(build: str | None) -> None:
     held = VENV / "constraints.txt"
     held.write_text(re.sub(r"^torch==\S+", f"torch=={version}", constraints, flags=re.M), "utf-8")
     print("  installing the course and its other packages")
-    pip("install", "-e", ".[test,docs]", "-c", held)
+    pip_install("-e", ".[test,docs]", "-c", held)
 
     draft = STAMP.with_suffix(".draft")
     stamp = {"inputs": fingerprint(), "asked": build, "build": found, "base": base}

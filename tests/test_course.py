@@ -324,7 +324,9 @@ def house(course, tmp_path, monkeypatch):
         lambda command, **options: real_run([*command, *faster.get(command[2], [])], **options),
     )
     course.calls = []
-    monkeypatch.setattr(course, "pip", lambda *arguments, **_: course.calls.append(arguments))
+    monkeypatch.setattr(
+        course, "pip_install", lambda *arguments, **_: course.calls.append(arguments)
+    )
     return course
 
 
@@ -339,7 +341,7 @@ def test_a_finished_set_up_is_left_alone(house):
 def test_torch_comes_first_and_holds_the_rest(house):
     house.enter_environment(None, [])
     torch, rest = house.calls[-2:]
-    assert torch[1].startswith("torch==") and ".[test,docs]" in rest
+    assert torch[0].startswith("torch==") and ".[test,docs]" in rest
     assert "torch==2.13.0+cpu\n" in Path(rest[-1]).read_text("utf-8")
 
 
@@ -377,7 +379,7 @@ def test_after_an_interruption_the_next_call_begins_afresh(house, monkeypatch, s
         house.calls.append(arguments)
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(house, "pip", interrupted)
+        patch.setattr(house, "pip_install", interrupted)
         house.enter_environment(None, [])
     assert not house.is_ready(None)
     house.enter_environment(None, [])
@@ -453,7 +455,7 @@ def test_a_failed_install_shows_its_last_lines_and_what_to_do(
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.setattr(course, "PYTHON", sys.executable)
     with pytest.raises(course.Stop) as stop:
-        course.pip("install", "torch")
+        course.pip_install("torch")
     lines = str(stop.value).splitlines()
     assert (
         stop.value.status == 1 and complaint in lines[-2] and told in lines[-1] and len(lines) < 20
@@ -477,7 +479,7 @@ def test_cuda_comes_only_with_a_driver_or_when_asked_for(
         report = {"install": [{"metadata": {"name": name}} for name in brings]}
         Path(arguments[arguments.index("--report") + 1]).write_text(json.dumps(report))
 
-    monkeypatch.setattr(course, "pip", reporting_pip)
+    monkeypatch.setattr(course, "pip_install", reporting_pip)
     monkeypatch.setattr(course, "VENV", tmp_path)
     monkeypatch.setattr(course.sys, "platform", "linux")
     monkeypatch.setattr(
