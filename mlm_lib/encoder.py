@@ -293,15 +293,9 @@ class BertEncoder(nn.Module):
         self.apply(self._initialise)
 
     def forward(
-        self,
-        input_ids,
-        attention_mask=None,
-        token_type_ids=None,
-        *,
-        output_hidden_states=False,
-        output_attentions=False,
-        select=None,
-    ):
+        self, input_ids, attention_mask=None, token_type_ids=None, *,
+        output_hidden_states=False, output_attentions=False, select=None,
+    ):  # fmt: skip
         """Hidden states of the last block; of all blocks, and the attention weights, on request.
 
         Args:

@@ -42,16 +42,9 @@ class MaskedLMHead(nn.Module):
     """
 
     def __init__(
-        self,
-        hidden_size,
-        vocab_size=None,
-        *,
-        token_embedding=None,
-        activation="gelu",
-        output_activation=None,
-        layer_norm_eps=1e-12,
-        bias=True,
-    ):
+        self, hidden_size, vocab_size=None, *, token_embedding=None, activation="gelu",
+        output_activation=None, layer_norm_eps=1e-12, bias=True,
+    ):  # fmt: skip
         super().__init__()
         self.hidden_size = hidden_size
         if token_embedding is None and vocab_size is None:

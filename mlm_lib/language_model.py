@@ -216,18 +216,9 @@ class LanguageModel(nn.Module):
     """
 
     def __init__(
-        self,
-        vocab_size,
-        embedder,
-        contextualizer,
-        *,
-        dropout=0.0,
-        num_samples=None,
-        sparse_embeddings=False,
-        bidirectional=False,
-        pad_token_id=0,
-        frequency_order=None,
-    ):
+        self, vocab_size, embedder, contextualizer, *, dropout=0.0, num_samples=None,
+        sparse_embeddings=False, bidirectional=False, pad_token_id=0, frequency_order=None,
+    ):  # fmt: skip
         super().__init__()
         if contextualizer.bidirectional != bidirectional:
             raise ValueError(f"bidirectional={bidirectional}, the contextualizer has the other")
