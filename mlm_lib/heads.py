@@ -63,9 +63,8 @@ class MaskedLMHead(nn.Module):
         # The whole embedding is kept, not only its weight, so that a weight replaced or moved to a
         # device is still shared.
         self.token_embedding = token_embedding
-        shape = (self.vocab_size, hidden_size)
-        self.projection = None if self.tied else nn.Parameter(torch.empty(shape))
-        self.bias = nn.Parameter(torch.zeros(self.vocab_size))
+        self.projection = None if self.tied else nn.Parameter(torch.empty(rows, hidden_size))
+        self.bias = nn.Parameter(torch.zeros(rows))
         for weight in (self.dense.weight, self.projection):
             if weight is not None:
                 nn.init.normal_(weight, std=0.02)  # as BERT initialises
