@@ -48,16 +48,12 @@ def whole_number(name, value, least=1, most=None, *, none=False):
 
     `least=None` lets negative ones through.
     """
-    if none and value is None:
-        return None
-    return _number(name, value, Integral, "a whole number", least, most)
+    return _number(name, value, Integral, "a whole number", least, most, none=none)
 
 
 def number(name, value, *, above=None, least=None, none=False):
     """A finite number above `above`, or of at least `least`. With `none`, None passes too."""
-    if none and value is None:
-        return None
-    return _number(name, value, Real, "a finite number", least, above=above)
+    return _number(name, value, Real, "a finite number", least, above=above, none=none)
 
 
 def probability(name, value):
@@ -65,8 +61,10 @@ def probability(name, value):
     return _number(name, value, Real, "a number", least=0, most=1)
 
 
-def _number(name, value, kind, wanted, least=None, most=None, above=None):
-    """A plain Python number of this kind, within the limits that there are."""
+def _number(name, value, kind, wanted, least=None, most=None, above=None, none=False):
+    """A plain Python number of this kind, within the limits that there are, or the None let by."""
+    if none and value is None:
+        return None
     plain = value.item() if isinstance(value, np.generic) else value
     fits = isinstance(value, kind) and not isinstance(value, bool)
     if kind is Real:
@@ -95,20 +93,10 @@ def shares(mask_share, random_share):
 # ------------------------------------------------------------------------------------ names
 
 
-def flag(name, value):
-    """True or False; the text "no" is neither."""
-    return _fitting(name, value, isinstance(value, bool), "True or False")
-
-
 def choice(name, value, options):
     """One of several names."""
     fits = isinstance(value, str) and value in options
     return _fitting(name, value, fits, f"one of {', '.join(options)}")
-
-
-def string(name, value):
-    """A str; None, bytes and a list of texts are none."""
-    return _fitting(name, value, isinstance(value, str), "a str")
 
 
 def iterable(name, value, things):

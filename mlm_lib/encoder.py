@@ -290,18 +290,12 @@ class BertEncoder(nn.Module):
         self.config = config
         self.embeddings = Embeddings(config)
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.num_layers))
-        self.apply(self._initialise)
+        initialise(self, config.initializer_range)
 
     def forward(
-        self,
-        input_ids,
-        attention_mask=None,
-        token_type_ids=None,
-        *,
-        output_hidden_states=False,
-        output_attentions=False,
-        select=None,
-    ):
+        self, input_ids, attention_mask=None, token_type_ids=None, *,
+        output_hidden_states=False, output_attentions=False, select=None,
+    ):  # fmt: skip
         """Hidden states of the last block; of all blocks, and the attention weights, on request.
 
         Args:
@@ -344,10 +338,12 @@ class BertEncoder(nn.Module):
         states = tuple(states) if output_hidden_states else None
         return EncoderOutput(hidden, states, tuple(attentions) if output_attentions else None)
 
-    def _initialise(self, module):
-        """BERT's initial weights: normal, biases 0; layer norms start as 1 and 0 by themselves."""
+
+def initialise(model, std):
+    """BERT's initial weights: normal, biases 0; layer norms start as 1 and 0 by themselves."""
+    for module in model.modules():
         if isinstance(module, (nn.Linear, nn.Embedding)):
-            nn.init.normal_(module.weight, std=self.config.initializer_range)
+            nn.init.normal_(module.weight, std=std)
         if isinstance(module, nn.Linear):
             nn.init.zeros_(module.bias)
         if getattr(module, "padding_idx", None) is not None:

@@ -42,16 +42,9 @@ class MaskedLMHead(nn.Module):
     """
 
     def __init__(
-        self,
-        hidden_size,
-        vocab_size=None,
-        *,
-        token_embedding=None,
-        activation="gelu",
-        output_activation=None,
-        layer_norm_eps=1e-12,
-        bias=True,
-    ):
+        self, hidden_size, vocab_size=None, *, token_embedding=None, activation="gelu",
+        output_activation=None, layer_norm_eps=1e-12, bias=True,
+    ):  # fmt: skip
         super().__init__()
         self.hidden_size = hidden_size
         if token_embedding is None and vocab_size is None:
@@ -70,9 +63,8 @@ class MaskedLMHead(nn.Module):
         # The whole embedding is kept, not only its weight, so that a weight replaced or moved to a
         # device is still shared.
         self.token_embedding = token_embedding
-        shape = (self.vocab_size, hidden_size)
-        self.projection = None if self.tied else nn.Parameter(torch.empty(shape))
-        self.bias = nn.Parameter(torch.zeros(self.vocab_size))
+        self.projection = None if self.tied else nn.Parameter(torch.empty(rows, hidden_size))
+        self.bias = nn.Parameter(torch.zeros(rows))
         for weight in (self.dense.weight, self.projection):
             if weight is not None:
                 nn.init.normal_(weight, std=0.02)  # as BERT initialises

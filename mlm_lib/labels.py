@@ -39,9 +39,8 @@ def labels_to_positions(labels, max_masks=None):
     has_label = labels != IGNORE  # (B, T)
     counts = has_label.sum(1)  # (B,)
     most = int(counts.max()) if len(counts) else 0
-    if max_masks is None:
-        max_masks = most
-    elif most > max_masks:
+    max_masks = most if max_masks is None else max_masks
+    if most > max_masks:
         raise ValueError(f"a row has {most} labels, and max_masks is {max_masks}; raise it")
     # The k-th label of a row goes to slot k: a running count over the row numbers them from 1.
     rows, columns = has_label.nonzero(as_tuple=True)  # (N,), (N,)

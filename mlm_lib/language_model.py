@@ -11,7 +11,7 @@ import torch
 import torch.nn as nn
 
 from mlm_lib.checks import can_look, real_mask, tensor, whole_number
-from mlm_lib.encoder import Block, Dropout, EncoderConfig
+from mlm_lib.encoder import Block, Dropout, EncoderConfig, initialise
 from mlm_lib.softmax import SampledSoftmaxLoss, SoftmaxLoss
 
 # ------------------------------------------------------------------------------- contextualizers
@@ -131,10 +131,7 @@ class _TransformerStack(nn.Module):
         self.norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
         self.dropout = Dropout(config.dropout)
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.num_layers))
-        for module in self.modules():
-            if isinstance(module, nn.Linear):
-                nn.init.normal_(module.weight, std=config.initializer_range)
-                nn.init.zeros_(module.bias)
+        initialise(self, config.initializer_range)
 
     def forward(self, hidden):
         T, H = hidden.shape[1:]
@@ -216,18 +213,9 @@ class LanguageModel(nn.Module):
     """
 
     def __init__(
-        self,
-        vocab_size,
-        embedder,
-        contextualizer,
-        *,
-        dropout=0.0,
-        num_samples=None,
-        sparse_embeddings=False,
-        bidirectional=False,
-        pad_token_id=0,
-        frequency_order=None,
-    ):
+        self, vocab_size, embedder, contextualizer, *, dropout=0.0, num_samples=None,
+        sparse_embeddings=False, bidirectional=False, pad_token_id=0, frequency_order=None,
+    ):  # fmt: skip
         super().__init__()
         if contextualizer.bidirectional != bidirectional:
             raise ValueError(f"bidirectional={bidirectional}, the contextualizer has the other")

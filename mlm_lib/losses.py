@@ -31,11 +31,7 @@ def masked_cross_entropy(logits, labels):
         ValueError: shapes that do not belong together, labels of another type, or a label outside
             0..V−1 that is not −100 (which on an accelerator is left to the kernel to find).
     """
-    if logits.shape[:-1] != labels.shape:
-        raise ValueError(
-            f"logits are {tuple(logits.shape)} and labels {tuple(labels.shape)}; "
-            "logits with one axis more, of the vocabulary's size, are needed"
-        )
+    same_shape("labels", labels, "the logits but for their last axis", logits[..., 0])
     vocab_size = logits.shape[-1]
     ids("labels", labels, "(...)", size=vocab_size, ignore=IGNORE)
 

@@ -53,25 +53,16 @@ class MaskedLanguageModel(nn.Module):
             return cls(*config.parts())
         encoder = BertEncoder(config)
         head = MaskedLMHead(
-            config.hidden_size,
-            token_embedding=encoder.embeddings.word,
-            activation=ACTIVATIONS[config.activation],
-            layer_norm_eps=config.layer_norm_eps,
-        )
+            config.hidden_size, token_embedding=encoder.embeddings.word,
+            activation=ACTIVATIONS[config.activation], layer_norm_eps=config.layer_norm_eps,
+        )  # fmt: skip
         nn.init.normal_(head.dense.weight, std=config.initializer_range)
         return cls(encoder, head)
 
     def forward(
-        self,
-        input_ids,
-        attention_mask=None,
-        token_type_ids=None,
-        *,
-        labels=None,
-        mask_positions=None,
-        target_ids=None,
-        weights=None,
-    ):
+        self, input_ids, attention_mask=None, token_type_ids=None, *,
+        labels=None, mask_positions=None, target_ids=None, weights=None,
+    ):  # fmt: skip
         """Scores everywhere, at the labels, or at the blanks.
 
         Args:

@@ -16,8 +16,6 @@ from mlm_lib.checks import choice, ids, probability, real_mask, same_shape, shar
 from mlm_lib.engine.padding import pad_examples
 from mlm_lib.labels import IGNORE
 
-STRATEGIES = ("token", "whole_word", "span")
-
 
 def mask_tokens(
     input_ids, *, mask_token_id, random_token_ids, special_tokens_mask,
@@ -204,7 +202,7 @@ class MaskingCollator:
     ):  # fmt: skip
         self.rate = probability("rate", rate)
         self.mask_share, self.random_share = shares(mask_share, random_share)
-        self.strategy = choice("strategy", strategy, STRATEGIES)
+        self.strategy = choice("strategy", strategy, ("token", "whole_word", "span"))
         self.pad_to_multiple_of = whole_number("pad_to_multiple_of", pad_to_multiple_of, none=True)
         self.seed = whole_number("seed", seed, least=None, none=True)
         self.mask_token_id = whole_number("mask_token_id", tokenizer.mask_token_id, 0)

@@ -84,11 +84,9 @@ class Optimizers:
             self.beside[SPARSE] = torch.optim.SparseAdam(rows, **options)
         if inner:
             self.beside[MUON] = torch.optim.Muon(
-                [self.weights[name] for name in inner],
-                lr=config.learning_rate,
-                weight_decay=config.weight_decay,
-                adjust_lr_fn="match_rms_adamw",
-            )
+                [self.weights[name] for name in inner], lr=config.learning_rate,
+                weight_decay=config.weight_decay, adjust_lr_fn="match_rms_adamw",
+            )  # fmt: skip
         self.all = [self.adamw, *self.beside.values()]
         self.zero_grad()  # of gradients that were left from before
 

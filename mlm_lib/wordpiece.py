@@ -20,8 +20,8 @@ from mlm_lib.words import BLANK, count_words, split_words
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 PREFIX = "##"  # marks a piece that continues a word
 MAX_WORD_LENGTH = 100  # longer words become [UNK], as in BERT
-# Decoded without a blank before them, as in BERT.
-_CLOSE_UP = (".", ",", "?", "!", "n't", "'m", "'s", "'ve", "'re")
+# The blank that decoding leaves out before a continued word, and as BERT does before these.
+_CLOSE_UP = re.compile(f" {PREFIX}| (?=[.,?!]|n't|'m|'s|'ve|'re)")
 _SPECIAL = re.compile("(" + "|".join(map(re.escape, SPECIAL_TOKENS)) + ")")
 _CACHED_WORDS = 1 << 17
 
@@ -170,16 +170,7 @@ class WordPieceTokenizer:
         Raises:
             KeyError: an id outside the vocabulary.
         """
-        text = ""
-        for position, index in enumerate(id_list("ids", ids)):
-            token = self.tokens[index]
-            if position and token.startswith(PREFIX):
-                text += token.removeprefix(PREFIX)
-            elif position and not token.startswith(_CLOSE_UP):
-                text += " " + token
-            else:
-                text += token
-        return text
+        return _CLOSE_UP.sub("", " ".join(self.tokens[index] for index in id_list("ids", ids)))
 
     def _cut(self, chunk):
         """The tokens of a stretch without white space, from memory if it came before."""

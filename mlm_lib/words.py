@@ -56,8 +56,8 @@ def split_words(text, *, lowercase=True):
         text = chars["mark"].sub("", "".join(parts))
         # 3. Letter by letter: str.lower() would give a last Σ its final form ς, the reference σ.
         text = "".join(chars["lower"].get(char) or char.lower() for char in text)
-    # 4. Split, and keep what is no space.
-    return [word for word in chars["split"].split(text) if word and not chars["space"].match(word)]
+    # 4. Split. Only punctuation is captured: where a space has parted two words, None stands.
+    return [word for word in chars["split"].split(text) if word]
 
 
 def count_words(texts, *, lowercase=True):
@@ -107,7 +107,6 @@ def _characters():
         "chinese": re.compile(f"[{_CHINESE}]"),
         "undecomposed": re.compile(f"([{inside('undecomposed')}]+)"),
         "mark": re.compile(f"[{inside('mark')}]+"),
-        "split": re.compile(f"([{inside('punctuation')}]|[{_SPACES}]+)"),
-        "space": re.compile(f"[{_SPACES}]"),
+        "split": re.compile(f"([{inside('punctuation')}])|[{_SPACES}]+"),
         "lower": table["lower"],
     }

@@ -125,7 +125,7 @@ def test_with_no_label_at_all_the_loss_is_0_and_so_is_its_gradient(shape, fill):
     [((2, 3, 5), (2, 4)), ((6, 5), (2, 3)), ((2, 3, 5), (2, 3, 5)), ((2, 3, 5), (1, 3))],
 )
 def test_shapes_that_do_not_belong_together_are_refused(logits, labels):
-    with pytest.raises(ValueError, match="logits are .* and labels"):
+    with pytest.raises(ValueError, match="the shape of the logits"):
         masked_cross_entropy(torch.zeros(logits), torch.zeros(labels, dtype=torch.long))
 
 
