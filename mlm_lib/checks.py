@@ -93,10 +93,20 @@ def shares(mask_share, random_share):
 # ------------------------------------------------------------------------------------ names
 
 
+def flag(name, value):
+    """True or False; the text "no" is neither."""
+    return _fitting(name, value, isinstance(value, bool), "True or False")
+
+
 def choice(name, value, options):
     """One of several names."""
     fits = isinstance(value, str) and value in options
     return _fitting(name, value, fits, f"one of {', '.join(options)}")
+
+
+def string(name, value):
+    """A str; None, bytes and a list of texts are none."""
+    return _fitting(name, value, isinstance(value, str), "a str")
 
 
 def iterable(name, value, things):
