@@ -2,7 +2,7 @@
 """The course's front door: sets up, runs, tests and opens it. It needs only Python.
 
     python3 course.py run  [--only 03 08] [--quick] [--labs] [--device auto] [-p NAME=VALUE ...]
-                           [--out DIR]
+                           [--out DIR] [--jobs N]
     python3 course.py test [--quick] [--site] [--style]
     python3 course.py lesson NN [--text] [--lab]
     python3 course.py lab  [-- OPTIONS OF JUPYTERLAB]
@@ -34,9 +34,12 @@ import errno
 import hashlib
 import importlib.util
 import json
+import multiprocessing
+import multiprocessing.connection
 import os
 import re
 import shutil
+import signal
 import subprocess
 import tempfile
 import time
@@ -327,19 +330,6 @@ def idle_cores(seconds: float = 0.3) -> int:
     return max(1, min(cores, round((os.cpu_count() or 1) * idle / max(1, whole))))
 
 
-@contextlib.contextmanager
-def threads_that_find_a_core():
-    """Torch in programs started meanwhile takes the idle cores, if the user names no number."""
-    if "OMP_NUM_THREADS" in os.environ:
-        yield
-        return
-    os.environ["OMP_NUM_THREADS"] = str(idle_cores())
-    try:
-        yield
-    finally:
-        del os.environ["OMP_NUM_THREADS"]
-
-
 # ---- the lessons ---------------------------------------------------------------------------------
 
 
@@ -448,46 +438,82 @@ def check_device(name: str) -> None:
 
 
 def run(args) -> int:
-    """Run every lesson, also after one has failed, and close with a table."""
+    """Run every lesson, several at once, also after one has failed, and close with a table."""
     lessons = plan(args)
     for device in {str(values["DEVICE"]) for _, values in lessons if "DEVICE" in values} - {"auto"}:
         check_device(device)
     from tqdm import tqdm
 
     args.out.mkdir(parents=True, exist_ok=True)
-    rows, failures = [], 0
+    idle, rows, begun = idle_cores(), {}, time.perf_counter()
+    jobs = args.jobs or min(idle, 4)
     # disable=None: a bar on terminals; elsewhere a line as each lesson starts.
-    with child_environment() as env, tqdm(lessons, unit="lesson", disable=None) as bar:
+    with child_environment() as env, tqdm(total=len(lessons), unit="lesson", disable=None) as bar:
+        env.setdefault("OMP_NUM_THREADS", str(max(1, idle // min(jobs, len(lessons)))))
         os.environ.update(env)
-        for lesson, values in bar:
-            bar.set_description(lesson.stem)
-            if bar.disable:
-                print(f"{lesson.stem} ({len(rows) + 1} of {len(lessons)})")
-            started = time.perf_counter()
-            target = args.out / lesson.name
-            with threads_that_find_a_core():
-                failure = run_lesson(lesson, values, target, bar.disable, args.limit)
-            seconds = time.perf_counter() - started
-            failures += bool(failure)
-            rows.append(f"{lesson.stem:<36}{seconds:>9.1f}  {'FAILED' if failure else 'ok'}")
+        for lesson, failure, seconds in run_at_once(jobs, lessons, args.out, args.limit, bar):
+            result = "FAILED" if failure else "ok"
+            rows[lesson] = f"{lesson.stem:<36}{seconds:>9.1f}  {result}"
+            bar.update()
             with tqdm.external_write_mode():
-                print(*failure, rows[-1], sep="\n")
-    print("", f"{'lesson':<36}{'seconds':>9}  result", *rows, "", sep="\n")
-    whole = f"{len(rows) - failures} of {len(rows)} lessons ran to their end"
-    print(f"{whole}. Executed notebooks: {args.out}")
+                print(*failure, rows[lesson], sep="\n")
+    table = [rows[lesson] for lesson, _ in lessons]
+    print("", f"{'lesson':<36}{'seconds':>9}  result", *table, "", sep="\n")
+    failures = sum(row.endswith("FAILED") for row in table)
+    whole = f"{len(table) - failures} of {len(table)} lessons ran to their end"
+    print(f"{whole} in {time.perf_counter() - begun:.0f} s. Executed notebooks: {args.out}")
     return 1 if failures else 0
 
 
-def run_lesson(lesson: Path, values: dict, target: Path, plain: bool, limit: int) -> list[str]:
+def run_at_once(jobs: int, lessons: list, out: Path, limit: int, bar):
+    """Yield (lesson, lines of its failure, seconds) as each ends. Processes, not threads: papermill
+    changes the folder that a whole program is in."""
+    waiting, running = list(reversed(lessons)), {}
+    try:
+        while waiting or running:
+            while waiting and len(running) < jobs:
+                lesson, values = waiting.pop()
+                if bar.disable:
+                    print(f"{lesson.stem} ({len(lessons) - len(waiting)} of {len(lessons)})")
+                answer, pipe = multiprocessing.Pipe(duplex=False)
+                told = pipe, lesson, values, out / lesson.name, limit
+                process = multiprocessing.get_context("spawn").Process(target=tell, args=told)
+                process.start()
+                pipe.close()  # so that the answer of a process that was killed has an end
+                running[answer] = process, lesson, time.perf_counter()
+            bar.set_description(", ".join(lesson.stem for _, lesson, _ in running.values()))
+            for answer in multiprocessing.connection.wait(list(running)):
+                process, lesson, started = running.pop(answer)
+                try:
+                    failure = answer.recv()
+                except EOFError:
+                    failure = ["", f"FAILED {lesson.name}: its process was killed", ""]
+                process.join()
+                yield lesson, failure, time.perf_counter() - started
+    except KeyboardInterrupt:
+        for process, _, _ in running.values():
+            process.join(2)  # a terminal's Ctrl-C has reached it, too; of another it knows nothing
+            if process.is_alive() and os.name != "nt":
+                os.kill(process.pid, signal.SIGINT)
+            process.join(20)
+        raise
+
+
+def tell(pipe, *told) -> None:
+    """`run_lesson` in a process of its own; what it returns goes through the pipe."""
+    with contextlib.suppress(KeyboardInterrupt):  # which it has spoken of
+        pipe.send(run_lesson(*told))
+
+
+def run_lesson(lesson: Path, values: dict, target: Path, limit: int) -> list[str]:
     """Execute one notebook. The lines that tell of its failure: none when it ran to its end."""
     import papermill
 
     how = {"kernel_name": "python3", "language": "python", "cwd": lesson.parent}
-    bar = False if plain else {"desc": "  cells", "position": 1, "leave": False}
     try:
         target.unlink(missing_ok=True)  # lest a failure be read off an earlier run's notebook
         papermill.execute_notebook(
-            lesson, target, values, progress_bar=bar, execution_timeout=limit, **how
+            lesson, target, values, progress_bar=False, execution_timeout=limit, **how
         )
         return []
     except KeyboardInterrupt:
@@ -758,6 +784,17 @@ COMMANDS = {  # name: (function, modules it needs, its line in --help)
 PASS_ON = ("lab", "labs")  # commands that hand what is not ours to another program
 
 
+def whole_number(least: int, most: int = 10**6):
+    """The type of an option."""
+
+    def number(text: str) -> int:
+        if not text.isdecimal() or not least <= int(text) <= most:
+            raise argparse.ArgumentTypeError(f"{text}; a number from {least} to {most} is needed")
+        return int(text)
+
+    return number
+
+
 def parse(argv: list[str]) -> argparse.Namespace:
     common = argparse.ArgumentParser(add_help=False, argument_default=argparse.SUPPRESS)
     option = common.add_argument
@@ -788,9 +825,11 @@ def parse(argv: list[str]) -> argparse.Namespace:
             text = "where executed notebooks go (default: build/executed)"
             option("--out", type=Path, default=ROOT / "build/executed", metavar="DIR", help=text)
             option("--labs", action="store_true", help="the labs' own solutions, too")
+            text = "lessons at once (default: one for each idle core, at most 4)"
+            option("--jobs", type=whole_number(1), metavar="N", help=text)
             text = "end a cell that runs longer (default: 1800; 0: never)"
-            seconds = {"dest": "limit", "type": int, "default": 1800, "metavar": "SECONDS"}
-            option("--cell-timeout", help=text, **seconds)
+            seconds = {"dest": "limit", "type": whole_number(0), "default": 1800}
+            option("--cell-timeout", metavar="SECONDS", help=text, **seconds)
         elif name == "test":
             option("--quick", action="store_true", help="leave out slow tests and the lessons")
             option("--site", action="store_true", help="the site's tests, too, in a Chromium")
@@ -802,7 +841,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
         elif name == "site":
             option("--serve", action="store_true", help="show it at an address of this machine")
             text = "the address's port (default: 8000; 0: any that is free)"
-            option("--port", type=int, default=8000, help=text)
+            option("--port", type=whole_number(0, 65535), default=8000, help=text)
     ours = argv.index("--") if "--" in argv else len(argv)
     # Not by set_defaults, which would let a command undo an option that stands before it.
     args = argparse.Namespace(here=False, build=None, notebooks=ROOT / "notebooks")

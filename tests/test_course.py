@@ -581,7 +581,7 @@ def test_a_full_disk_is_told_as_the_lessons_failure_and_the_next_one_runs(tmp_pa
 def test_each_lesson_is_named_at_its_start_and_a_cell_is_ended_in_time(tmp_path):
     write_lesson(tmp_path, "01_asleep", "import time; time.sleep(600)")
     write_lesson(tmp_path, "02_awake", "print('x')")
-    answer = run_lessons(tmp_path, "--cell-timeout", "2", timeout=300)
+    answer = run_lessons(tmp_path, "--cell-timeout", "2", "--jobs", "1", timeout=300)
     lines = answer.stdout.splitlines()
     assert answer.returncode == 1 and lines[0] == "01_asleep (1 of 2)"
     failed = lines.index("FAILED 01_asleep.ipynb cell 2")
@@ -754,16 +754,22 @@ def test_a_lesson_takes_the_cores_that_others_leave(course, monkeypatch, busy, t
     assert course.idle_cores() == threads
 
 
-def test_the_users_own_number_of_threads_stays(course, monkeypatch):
-    monkeypatch.setattr(course, "idle_cores", lambda: 3)
-    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    with course.threads_that_find_a_core():
-        assert os.environ["OMP_NUM_THREADS"] == "3"
-    assert "OMP_NUM_THREADS" not in os.environ
-    monkeypatch.setenv("OMP_NUM_THREADS", "7")
-    with course.threads_that_find_a_core():
-        assert os.environ["OMP_NUM_THREADS"] == "7"
-    assert os.environ["OMP_NUM_THREADS"] == "7"
+@pytest.mark.slow
+@pytest.mark.notebook
+@pytest.mark.parametrize(
+    "own, least, most", [({}, 1, max(1, os.cpu_count() // 2)), ({"OMP_NUM_THREADS": "7"}, 7, 7)]
+)
+def test_lessons_run_side_by_side_and_share_the_cores(tmp_path, own, least, most):
+    meet = (
+        "import os, pathlib, time\npathlib.Path(SELF).touch()\n"
+        "while not pathlib.Path(OTHER).exists(): time.sleep(0.05)\n"
+        f"assert {least} <= int(os.environ['OMP_NUM_THREADS']) <= {most}"
+    )
+    for name, other in (("01_one", "02_two"), ("02_two", "01_one")):
+        write_lesson(tmp_path, name, f"SELF, OTHER = {name!r}, {other!r}", meet)
+    env = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"} | own
+    answer = run_lessons(tmp_path, "--jobs", "2", "--cell-timeout", "60", env=env)
+    assert answer.returncode == 0 and "2 of 2 lessons" in answer.stdout, answer.stdout
 
 
 @pytest.mark.slow
