@@ -73,7 +73,8 @@ OPTIONS |= {"checkpoint_every": int, "precision": str, "device": str}
 
 def main(arguments=None):
     """The command line. Returns its exit status: 0, 1 after one line of error, 130 after Ctrl-C."""
-    parser = argparse.ArgumentParser("python -m mlm_lib.pretrain")
+    unsaid = {"argument_default": argparse.SUPPRESS}  # so that the recipe's values stay
+    parser = argparse.ArgumentParser("python -m mlm_lib.pretrain", **unsaid)
     parser.add_argument("--config", help="recipe, a TOML file; the options below go before it")
     parser.add_argument("--corpus", help="grammar, reviews, docs, a path, or hub:NAME")
     parser.add_argument("--out", required=True)
@@ -81,13 +82,12 @@ def main(arguments=None):
     for name, kind in OPTIONS.items():
         parser.add_argument(f"--{name.replace('_', '-')}", type=kind, help=f"[training] {name}")
     options = vars(parser.parse_args(arguments))
-    out, resume, file, corpus = map(options.pop, ("out", "resume", "config", "corpus"))
+    out, resume = options.pop("out"), options.pop("resume", False)
     try:
-        recipe = read_recipe(file)
-        if corpus is not None:
-            recipe["data"] = [{"corpus": corpus}]
-        given = {name: value for name, value in options.items() if value is not None}
-        recipe["training"].update(given)
+        recipe = read_recipe(options.pop("config", None))
+        if "corpus" in options:
+            recipe["data"] = [{"corpus": options.pop("corpus")}]
+        recipe["training"] |= options
         pretrain(recipe, out, resume=resume)
     except KeyboardInterrupt:
         print(f"stopped; --resume goes on from the last checkpoint of {out}", file=sys.stderr)
@@ -108,8 +108,9 @@ def read_recipe(file=None):
         OSError: the file cannot be read.
         ValueError: no TOML, or a table that a recipe does not have.
     """
-    said = {} if file is None else made(file, tomllib.loads, Path(file).read_text("utf-8"))
-    return complete(said)
+    if file is None:
+        return complete({})
+    return complete(made(file, lambda: tomllib.loads(Path(file).read_text("utf-8"))))
 
 
 def complete(tables):

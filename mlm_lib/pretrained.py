@@ -340,13 +340,10 @@ def _read_model(folder):
     whole_number("num_hidden_layers", settings.get("num_hidden_layers", 1), most=MOST_LAYERS)
     _refuse_integers(folder)
     with _quietly(folder), torch.random.fork_rng(devices=[]):  # only a fresh head is drawn
-        theirs, info = AutoModelForMaskedLM.from_pretrained(
-            folder,
-            config=AutoConfig.for_model(kind, **settings),
-            dtype=torch.float32,
-            ignore_mismatched_sizes=True,  # they are refused below
-            output_loading_info=True,
-        )
+        how = {"ignore_mismatched_sizes": True, "output_loading_info": True}  # to refuse them below
+        config = AutoConfig.for_model(kind, **settings)
+        read = AutoModelForMaskedLM.from_pretrained
+        theirs, info = read(folder, config=config, dtype=torch.float32, **how)
     absent = sorted(info["missing_keys"])
     wrong = [name for name in absent if name.startswith(theirs.base_model_prefix)]
     for name, found, asked in info["mismatched_keys"]:

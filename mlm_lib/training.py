@@ -37,8 +37,7 @@ SCHEDULES = {
     "constant": lambda done: 1.0,
 }
 # Settings that may change between a run and its continuation. A budget may grow.
-FREE = ["steps", "seconds", "device", "checkpoint_every", "log_every", "evaluate_every"]
-FREE += ["keep", "progress"]
+FREE = "steps seconds device checkpoint_every log_every evaluate_every keep progress".split()
 
 
 @dataclass
