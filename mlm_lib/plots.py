@@ -177,7 +177,7 @@ def token_strip(tokens, fates, colors, *, per_row=12, ax=None):
     middle = {"ha": "center", "va": "center", "fontsize": 8}
     for i, (token, fate) in enumerate(zip(tokens, fates)):
         row, column = divmod(i, per_row)
-        _square(ax, column + 0.03, -row - 0.9, 0.94, 0.8, colors[fate])
+        square(ax, column + 0.03, -row - 0.9, 0.94, 0.8, colors[fate])
         red, green, blue = bytes.fromhex(colors[fate][1:7])
         dark = 0.3 * red + 0.59 * green + 0.11 * blue < 140  # as grey, of 255
         ax.text(column + 0.5, -row - 0.5, token, color="white" if dark else "black", **middle)
@@ -228,7 +228,7 @@ def leak_matrices(dependencies, leaks, *, titles):
         depends, leak = np.asarray(depends), np.asarray(leak)
         for matrix, color in ((depends & ~leak, OURS), (leak, ALERT)):
             for output, seen in zip(*matrix.nonzero()):
-                _square(ax, seen - 0.45, output - 0.45, 0.9, 0.9, color)
+                square(ax, seen - 0.45, output - 0.45, 0.9, 0.9, color)
         ax.plot(*leak.nonzero()[::-1], "x", color="white", markersize=5)
         edges, ticks = (-0.5, len(leak) - 0.5), range(len(leak))
         ax.set(xticks=ticks, yticks=ticks, xlim=edges, ylim=edges[::-1])
@@ -265,7 +265,8 @@ def _pairs(names, values):
     return ", ".join(f"{name} {value:.2g}" for name, value in zip(names, values))
 
 
-def _square(ax, left, bottom, width, height, color):
+def square(ax, left, bottom, width, height, color):
+    """A filled rectangle without a frame."""
     ax.add_patch(plt.Rectangle((left, bottom), width, height, color=color, linewidth=0))
 
 
