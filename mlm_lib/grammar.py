@@ -26,16 +26,29 @@ CHUNK = 32  # documents whose inference runs side by side
 NOTHING = 1e-20  # a share of a sum that float64, with its 16 digits, cannot see
 
 
-class Floor(NamedTuple):
-    """The least expected loss of any model.
+class Estimate(NamedTuple):
+    """A mean over `count` words, in nats per word, and its standard error.
 
-    Over `count` predicted words, in nats per word. The standard error takes documents, not words,
-    as independent; of a single document it is NaN.
+    The error takes rows (a document is one) as independent and not their words, since what makes
+    one word of a text hard makes others hard. Of a single row it is NaN.
     """
 
     nats: float
     standard_error: float
     count: int
+
+    @classmethod
+    def of_rows(cls, sums, counts, *, alone=math.nan):
+        """From the nats and the words of each row, (R,) both. `alone`: the error of one row."""
+        nats, count = sums.sum() / counts.sum(), int(counts.sum())
+        if len(sums) == 1:
+            return cls(nats.item(), alone, count)
+        spread = ((sums - nats * counts) ** 2).sum() * len(sums) / (len(sums) - 1)
+        return cls(nats.item(), (spread.sqrt() / count).item(), count)
+
+
+class Floor(Estimate):
+    """The least expected loss of any model, over the words that it is asked for."""
 
 
 class Grammar:
@@ -198,12 +211,7 @@ class Grammar:
             counts = [length + 1 for length in counts]  # the end, or the start
         if not sum(counts):
             raise ValueError(f"no word of these {len(counts)} documents is asked for; give more")
-        sums, counts = torch.tensor(sums, dtype=torch.float64), torch.tensor(counts).float()
-        nats, error = (sums.sum() / counts.sum()).item(), math.nan
-        if len(sums) > 1:  # one document tells nothing of how far documents differ
-            spread = ((sums - nats * counts) ** 2).sum() * len(sums) / (len(sums) - 1)
-            error = (spread.sqrt() / counts.sum()).item()
-        return Floor(nats, error, int(counts.sum()))
+        return Floor.of_rows(torch.tensor(sums, dtype=torch.float64), torch.tensor(counts))
 
     def _masked_surprises(self, documents, channel, seed):
         """For each document -log P(word | what is visible) at its selected words."""

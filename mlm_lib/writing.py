@@ -21,7 +21,7 @@ import torch
 import torch.nn as nn
 
 from mlm_lib.checks import choice, id_list, number, probability, whole_number
-from mlm_lib.evaluation import longest_row, padded, read
+from mlm_lib.evaluation import check_length, padded, read
 from mlm_lib.labels import IGNORE
 
 RULES = ("random", "confident", "threshold", "keep_confident", "greedy")
@@ -132,10 +132,7 @@ class _Draft:
 def _drafts(model, tokenizer, lengths, given, seed):
     """The drafts to begin with, checked."""
     lengths = id_list("lengths", lengths)
-    longest = longest_row(model)
-    if longest and max(lengths, default=0) + 2 > longest:
-        told = f"{max(lengths)} tokens, [CLS] and [SEP]"
-        raise ValueError(f"{told} are more than the {longest} that this model reads; ask for fewer")
+    check_length(model, "the longest text with [CLS] and [SEP]", max(lengths, default=0) + 2)
     given = [None] * len(lengths) if given is None else given
     drafts = []
     for place, (length, row) in enumerate(zip(lengths, given, strict=True)):
