@@ -148,8 +148,7 @@ class Grammar:
         Returns:
             A list of (T, V) float64 tensors.
         """
-        pairs = zip(documents, observed, strict=True)
-        evidence = [self._seen(words, seen)[1] for words, seen in pairs]
+        evidence = [self._seen(*pair)[1] for pair in zip(documents, observed, strict=True)]
         return [chances.T for chances in self._chances(evidence, documents, check=check)]
 
     def surprise(self, documents, observed):
@@ -352,8 +351,8 @@ class NumberedWorld:
     def sample(self, rng):
         """One document, a list of words, drawn with a `random.Random`."""
         words, state = [], draw(rng, self.state_sums)
-        for (probability, sentences), sums in zip(self.steps, self.sentence_sums):
-            if probability == 1 or rng.random() < probability:
+        for (chance, sentences), sums in zip(self.steps, self.sentence_sums):
+            if chance == 1 or rng.random() < chance:
                 _, places = sentences[draw(rng, sums[state])]
                 for numbers in places:
                     choices, chances = self.filler_sums[numbers[state]]
@@ -384,12 +383,11 @@ class NumberedWorld:
         if asked is None:
             all_words = torch.einsum("dtb,dv->vtb", weights, self.chances)
             return torch.cat([all_words, weights.sum(0, keepdim=True)])
-        out = torch.zeros(len(asked[0]) + 1, *weights.shape[1:], dtype=torch.float64)
-        for row, ids in zip(out, zip(*asked)):
+        rows = []
+        for ids in zip(*asked):
             words = side_by_side(ids, -1)  # (T, B)
-            row[:] = (self.chances[:, words] * weights).sum(0).masked_fill(words < 0, 0.0)
-        out[-1] = weights.sum(0)
-        return out
+            rows.append((self.chances[:, words] * weights).sum(0).masked_fill(words < 0, 0.0))
+        return torch.stack([*rows, weights.sum(0)])
 
 
 def draw(rng, sums):
