@@ -342,7 +342,8 @@ class NumberedWorld:
                 row[index[word]] = chance
         self.best = self.chances.amax(0)  # (V,)
         self.model = Model(world.prior * share, self.steps, self.chances)
-        # What `draw` draws from: states, then for each step and state sentences, then words.
+        # The running sums that `draw` asks for: of states, then of the sentences of each step in
+        # each state, then of words.
         self.state_sums = list(accumulate(world.prior.tolist()))
         weights = [torch.stack([weight for weight, _ in told], 1) for _, told in self.steps]
         self.sentence_sums = [one.cumsum(1).tolist() for one in weights]  # (Z, sentences) each
