@@ -6,7 +6,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from mlm_lib.checks import choice
-from mlm_lib.plots import ALERT, CHANCE, OFFSET, OURS, axes, show, tell
+from mlm_lib.plots import ALERT, CHANCE, OFFSET, OURS, axes, show, square, tell
 
 # The way from a text to a loss: name, what a box says, and where its middle is, (x, y).
 PARTS = {
@@ -54,8 +54,7 @@ def encoder_block():
     box(ax, (7.8, 0.0), "add\n& norm")
     box(ax, (9.6, 0.0), "vectors\n(B, T, H)")
     box(ax, (2.0, -1.15), "mask\n(B, T)")
-    ends = ((0.55, 1.25), (2.75, 3.35), (4.45, 5.15), (6.65, 7.25), (8.35, 9.05))
-    for left, right in ends:
+    for left, right in ((0.55, 1.25), (2.75, 3.35), (4.45, 5.15), (6.65, 7.25), (8.35, 9.05)):
         path(ax, (left, 0.0), (right, 0.0))
     path(ax, (2.0, -0.84), (2.0, -HEIGHT / 2))
     for start, end in ((0.8, 3.9), (4.7, 7.8)):  # around a branch, to the sum behind it
@@ -64,14 +63,11 @@ def encoder_block():
     caption(ax, (2.7, -1.15), "weights (B, A, T, T),\nzero where the mask is 0")
     caption(ax, (5.15, -0.62), "each token alone")
     ax.set(xlim=(-0.65, 10.25), ylim=(-1.55, 1.35))
-    first = (
-        "vectors (B, T, H) go through attention, in which each token asks all, with a mask (B, T)"
-    )
-    second = "through feed-forward, H to 4H to H, each token alone"
-    third = (
-        "What came in goes around each of the two unchanged and is added, and the sum is normalised"
-    )
-    show(tell(ax, f"One block: {first}, then {second}. {third}. Vectors (B, T, H) leave."))
+    attention = "attention, in which each token asks all, with a mask (B, T)"
+    feed_forward = "feed-forward, H to 4H to H, each token alone"
+    tell(ax, f"One block: vectors (B, T, H) go through {attention}, then through {feed_forward}.")
+    branch = "goes around each of the two unchanged and is added, and the sum is normalised"
+    show(tell(ax, f"What came in {branch}. Vectors (B, T, H) leave."))
 
 
 def masked_language_model():
@@ -115,27 +111,23 @@ def trellis(words, states, turns, alpha, beta):
     alpha, beta = np.asarray(alpha, float), np.asarray(beta, float)
     ax = axes(width=9.0, height=1.2 + 0.9 * len(states))
     for place, word in enumerate(words):
-        corner = place + 0.06, len(states) - 0.42
-        ax.add_patch(plt.Rectangle(corner, 0.88, 0.42, color="#EDEDED", linewidth=0))
-        middle = {"ha": "center", "va": "center", "fontsize": 10}
-        ax.text(place + 0.5, len(states) - 0.21, word, **middle)
+        square(ax, place + 0.06, len(states) - 0.42, 0.88, 0.42, "#EDEDED")
+        ax.text(place + 0.5, len(states) - 0.21, word, ha="center", va="center", fontsize=10)
     shares = alpha[:, -1] * beta[:, -1] / (alpha[:, -1] @ beta[:, -1])
+    look = {"ha": "center", "fontsize": 10, **OFFSET}
     for row, state in enumerate(states):
-        height = len(states) - 1 - row
+        height, places = len(states) - 1 - row, []
         ax.plot(turns, [height] * len(turns), "o-", color=CHANCE, markersize=9)
         ax.text(-0.5, height, state, ha="right", va="center")
-        for turn, before, behind in zip(turns, alpha[row], beta[row]):
-            look = {"ha": "center", "fontsize": 10, **OFFSET}
-            ax.annotate(f"α {before:.3f}", (turn, height), xytext=(0, 9), color=OURS, **look)
-            ax.annotate(f"β {behind:.3f}", (turn, height), xytext=(0, -19), color=ALERT, **look)
+        for turn, a, b in zip(turns, alpha[row], beta[row]):
+            ax.annotate(f"α {a:.3f}", (turn, height), xytext=(0, 9), color=OURS, **look)
+            ax.annotate(f"β {b:.3f}", (turn, height), xytext=(0, -19), color=ALERT, **look)
+            places.append(f"at {turn} α {a:.2g} β {b:.2g}")
+        tell(ax, f"State {state} along {' '.join(words)}: {', '.join(places)}.")
         ax.text(len(words) + 0.8, height, f"{shares[row]:.2f}", va="center", fontsize=12)
     ax.text(len(words) + 0.8, len(states) - 0.21, "share of α·β", va="center", fontsize=10)
     ax.set(xlim=(-1.2, len(words) + 2.2), ylim=(-0.5, len(states) + 0.1))
     ax.axis("off")
-    for state, before, behind in zip(states, alpha, beta):
-        table = zip(turns, before, behind)
-        places = ", ".join(f"at {turn} α {a:.2g} β {b:.2g}" for turn, a, b in table)
-        tell(ax, f"State {state} along {' '.join(words)}: {places}.")
     found = ", ".join(f"{state} {share:.2g}" for state, share in zip(states, shares))
     return tell(ax, f"Shares of α·β: {found}.")
 

@@ -18,12 +18,12 @@ rate (Nie et al. 2025, eq. 6).
 """
 
 import math
-from typing import NamedTuple
 
 import torch
 
 from mlm_lib.checks import choice, id_list, refused, whole_number
-from mlm_lib.evaluation import judged, longest_row, read
+from mlm_lib.evaluation import check_length, judged, read
+from mlm_lib.grammar import Estimate
 from mlm_lib.labels import IGNORE
 from mlm_lib.masking import MaskingCollator
 
@@ -114,15 +114,8 @@ class DiffusionCollator(MaskingCollator):
         return super().fingerprint() | {"draw": self.draw}
 
 
-class Bound(NamedTuple):
-    """An estimate of the bound on -log P(text | length), in nats per word, over `count` words.
-
-    The standard error takes the rows as independent; of a single row it is NaN.
-    """
-
-    nats: float
-    standard_error: float
-    count: int
+class Bound(Estimate):
+    """An estimate of the bound on -log P(text | length), in nats per word, over `count` words."""
 
 
 def nelbo(model, tokenizer, rows, *, samples=1, draw="count", seed=0, batch_size=64):
@@ -150,20 +143,13 @@ def nelbo(model, tokenizer, rows, *, samples=1, draw="count", seed=0, batch_size
     generator = torch.Generator().manual_seed(seed)
     collator = DiffusionCollator(tokenizer, draw=draw)
     fields, blocked = collator.prepare(list(rows))
-    longest, width = longest_row(model), blocked.shape[1]
-    if longest and width > longest:
-        raise ValueError(f"a row has {width} tokens, and this model reads {longest}; cut it")
+    check_length(model, "the longest row", blocked.shape[1])
     words = (~blocked).sum(1).double()  # (R,)
     sums = torch.zeros_like(words)
     for _ in range(samples):
         hidden, weights = hide(~blocked, draw, generator)
         sums += weights * _hidden_nats(model, fields, hidden, collator.mask_token_id, batch_size)
-    sums /= samples
-    nats = (sums.sum() / words.sum()).item()
-    if len(sums) == 1:
-        return Bound(nats, math.nan, int(words.sum()))
-    spread = ((sums - nats * words) ** 2).sum() * len(sums) / (len(sums) - 1)
-    return Bound(nats, (spread.sqrt() / words.sum()).item(), int(words.sum()))
+    return Bound.of_rows(sums / samples, words)
 
 
 def _hidden_nats(model, fields, hidden, mask_token_id, batch_size):

@@ -14,6 +14,7 @@ from scipy import stats
 
 from mlm_lib.checks import ids, iterable, number, refused, tensor, whole_number
 from mlm_lib.engine.padding import pad_examples
+from mlm_lib.grammar import Estimate
 from mlm_lib.labels import IGNORE
 from mlm_lib.masked_lm import tokens_of
 from mlm_lib.training import modes_kept
@@ -95,18 +96,19 @@ def judged(scores, targets):
 def encoded(model, tokenizer, text):
     """A text's ids, if the model reads as many."""
     row = list(tokenizer.encode(text))
-    longest = longest_row(model)
-    if longest and len(row) > longest:
-        raise ValueError(f"{text[:40]!r}… has {len(row)} tokens; this model reads {longest}")
+    check_length(model, f"{text[:40]!r}…", len(row))
     return row
 
 
-def longest_row(model):
-    """The most tokens that a model reads, if it tells."""
+def check_length(model, name, length):
+    """Refuses more tokens than a model reads, if it tells how many those are."""
     if hasattr(model, "config"):  # one of transformers
-        return getattr(model.config, "max_position_embeddings", None)
-    config = getattr(getattr(model, "embedder", None), "config", None)
-    return getattr(config, "max_length", None)
+        longest = getattr(model.config, "max_position_embeddings", None)
+    else:
+        config = getattr(getattr(model, "embedder", None), "config", None)
+        longest = getattr(config, "max_length", None)
+    if longest and length > longest:
+        raise ValueError(f"{name} has {length} tokens; this model reads {longest}")
 
 
 def padded(rows, tokenizer):
@@ -118,12 +120,8 @@ def padded(rows, tokenizer):
 # ------------------------------------------------------------------------------------ measures
 
 
-class MaskedLoss(NamedTuple):
+class MaskedLoss(Estimate):
     """nats: the mean over hidden tokens. standard_error: of it, by rows. count: hidden tokens."""
-
-    nats: float
-    standard_error: float
-    count: int
 
 
 def mean_nats(answers):
@@ -140,13 +138,7 @@ def mean_nats(answers):
         `MaskedLoss`, in nats; its standard error is `inf` where only one row was asked.
     """
     rows = answers.rows.unique(return_inverse=True)[1]
-    sums = torch.zeros(int(rows.max()) + 1, dtype=torch.float64).index_add(0, rows, answers.nats)
-    counts = rows.bincount().double()  # (rows,)
-    count, nats = len(rows), (sums.sum() / counts.sum()).item()
-    if len(sums) == 1:
-        return MaskedLoss(nats, math.inf, count)
-    spread = ((sums - nats * counts) ** 2).sum() * len(sums) / (len(sums) - 1)
-    return MaskedLoss(nats, (spread.sqrt() / count).item(), count)
+    return MaskedLoss.of_rows(rows.bincount(answers.nats), rows.bincount(), alone=math.inf)
 
 
 def masked_accuracy(model, batches, *, top_k=1):
@@ -409,8 +401,7 @@ def pseudo_perplexity(model, tokenizer, texts, *, whole_word=False, batch_size=6
 
 def _scored(tokenizer, row):
     """The places of a row's own tokens, [UNK] among them."""
-    names = ("cls", "sep", "pad", "mask")
-    frame = {getattr(tokenizer, f"{name}_token_id") for name in names}
+    frame = {getattr(tokenizer, f"{name}_token_id") for name in ("cls", "sep", "pad", "mask")}
     return [place for place, index in enumerate(row) if index not in frame]
 
 

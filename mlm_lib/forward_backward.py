@@ -79,7 +79,7 @@ class Model:
 
     Args:
         prior: (Z,) float64. A common factor, such as a world's share, passes to all results.
-        steps: list of `Step`.
+        steps: list of `Step`, or of tuples that hold the same.
         chances: (D, V) float64, P(word | filler).
     """
 
@@ -100,9 +100,10 @@ class _Parts:
     """
 
     def __init__(self, sentence, maps):
-        self.weight, self.length = sentence.weight, len(sentence.places)
+        self.weight, places = sentence
+        self.length = len(places)
         fixed, self.varied = [], []  # (offset, filler) and (offset, number of a map)
-        for offset, numbers in enumerate(sentence.places):
+        for offset, numbers in enumerate(places):
             possible = {number for number in numbers if number >= 0}
             if len(possible) == 1:
                 fixed.append((offset, *possible))
@@ -234,7 +235,8 @@ class ForwardBackward:
         out.flatten(0, 1).index_put_((rows,), others, accumulate=True)
         if fits:
             around = around * fixed.prod(0)
-            for (offset, number), others in zip(sentence.varied, products_of_others(fits)):
+            products = products_of_others(torch.stack(fits)) if len(fits) > 1 else [1.0]
+            for (offset, number), others in zip(sentence.varied, products):
                 varied[number][:, start + offset :][:, :places] += around * others
 
     # ------------------------------------------------------------------ the parts of the recursion
@@ -287,17 +289,13 @@ class ForwardBackward:
 
 
 def products_of_others(factors):
-    """For each of N tensors the product of all the others, without division, which a 0 would spoil.
+    """(N, ...): for each the product of all the others, without division, which a 0 would spoil.
 
     What stands before it, multiplied up from the left, times what stands behind it, from the right.
 
     >>> products_of_others(torch.tensor([2.0, 0.0, 5.0]))
     tensor([ 0., 10.,  0.])
     """
-    if isinstance(factors, list):
-        if len(factors) < 2:
-            return [1.0] * len(factors)
-        factors = torch.stack(factors)
     ones = torch.ones_like(factors[:1])
     before = torch.cat([ones, factors[:-1]]).cumprod(0)
     behind = torch.cat([ones, factors[1:].flip(0)]).cumprod(0).flip(0)

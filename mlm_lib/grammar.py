@@ -9,10 +9,10 @@ can predict better than these posteriors: their loss is the floor.
 `data/grammar.toml` is our grammar; its first lines explain the format.
 """
 
-import itertools
 import math
 import random
 from bisect import bisect
+from itertools import accumulate, chain
 from typing import NamedTuple
 
 import torch
@@ -20,22 +20,35 @@ import torch
 from mlm_lib import DATA
 from mlm_lib.checks import choice, probability, refused, shares, whole_number
 from mlm_lib.engine.grammar_file import read_worlds
-from mlm_lib.forward_backward import Evidence, ForwardBackward, Model, Sentence, Step, side_by_side
+from mlm_lib.forward_backward import Evidence, ForwardBackward, Model, side_by_side
 
 CHUNK = 32  # documents whose inference runs side by side
 NOTHING = 1e-20  # a share of a sum that float64, with its 16 digits, cannot see
 
 
-class Floor(NamedTuple):
-    """The least expected loss of any model.
+class Estimate(NamedTuple):
+    """A mean over `count` words, in nats per word, and its standard error.
 
-    Over `count` predicted words, in nats per word. The standard error takes documents, not words,
-    as independent; of a single document it is NaN.
+    The error takes rows (a document is one) as independent and not their words, since what makes
+    one word of a text hard makes others hard. Of a single row it is NaN.
     """
 
     nats: float
     standard_error: float
     count: int
+
+    @classmethod
+    def of_rows(cls, sums, counts, *, alone=math.nan):
+        """From the nats and the words of each row, (R,) both. `alone`: the error of one row."""
+        nats, count = sums.sum() / counts.sum(), int(counts.sum())
+        if len(sums) == 1:
+            return cls(nats.item(), alone, count)
+        spread = ((sums - nats * counts) ** 2).sum() * len(sums) / (len(sums) - 1)
+        return cls(nats.item(), (spread.sqrt() / count).item(), count)
+
+
+class Floor(Estimate):
+    """The least expected loss of any model, over the words that it is asked for."""
 
 
 class Grammar:
@@ -62,12 +75,12 @@ class Grammar:
 
     def __init__(self, worlds):
         self.worlds = [world.name for world in worlds]
-        fillers = itertools.chain.from_iterable(world.fillers for world in worlds)
+        fillers = chain.from_iterable(world.fillers for world in worlds)
         self.vocabulary = sorted(set().union(*fillers))
         self._index = {word: index for index, word in enumerate(self.vocabulary)}
         total = sum(world.weight for world in worlds)
         self._worlds = [NumberedWorld(world, world.weight / total, self._index) for world in worlds]
-        self._shares = running_sums(world.share for world in self._worlds)
+        self._shares = list(accumulate(world.share for world in self._worlds))
         # A word's largest chance in any slot. Evidence divided by it keeps long products far from
         # underflow, and changes no posterior.
         self._scale = torch.stack([world.best for world in self._worlds]).amax(0)  # (V,)
@@ -94,7 +107,7 @@ class Grammar:
         ids = self._ids(words)
         if not len(ids) or (ids < 0).any():
             return -math.inf
-        worlds = [world for world in self._worlds if world.knows[ids].all()]
+        worlds = [world for world in self._worlds if (world.best[ids] > 0).all()]
         return self._log_total(worlds, self._evidence(ids)) + self._scale[ids].log().sum().item()
 
     def log_prob_of_length(self, length):
@@ -139,8 +152,7 @@ class Grammar:
         Returns:
             A list of (T, V) float64 tensors.
         """
-        pairs = zip(documents, observed, strict=True)
-        evidence = [self._seen(words, seen)[1] for words, seen in pairs]
+        evidence = [self._seen(*pair)[1] for pair in zip(documents, observed, strict=True)]
         return [chances.T for chances in self._chances(evidence, documents, check=check)]
 
     def surprise(self, documents, observed):
@@ -202,12 +214,7 @@ class Grammar:
             counts = [length + 1 for length in counts]  # the end, or the start
         if not sum(counts):
             raise ValueError(f"no word of these {len(counts)} documents is asked for; give more")
-        sums, counts = torch.tensor(sums, dtype=torch.float64), torch.tensor(counts).float()
-        nats, error = (sums.sum() / counts.sum()).item(), math.nan
-        if len(sums) > 1:  # one document tells nothing of how far documents differ
-            spread = ((sums - nats * counts) ** 2).sum() * len(sums) / (len(sums) - 1)
-            error = (spread.sqrt() / counts.sum()).item()
-        return Floor(nats, error, int(counts.sum()))
+        return Floor.of_rows(torch.tensor(sums, dtype=torch.float64), torch.tensor(counts))
 
     def _masked_surprises(self, documents, channel, seed):
         """For each document -log P(word | what is visible) at its selected words."""
@@ -327,38 +334,32 @@ class NumberedWorld:
 
     Attributes:
         chances: (D, V) float64, P(word | filler).
-        best: (V,), the largest chance of each word in any filler.
-        knows: (V,) bool, which words the world can say.
+        best: (V,), the largest chance of each word in any filler; 0 if the world cannot say it.
         model: the `forward_backward.Model`, its prior times the share.
     """
 
     def __init__(self, world, share, index):
-        self.share = share
-        self.steps = [
-            Step(probability, [Sentence(*one) for one in sentences])
-            for probability, sentences in world.steps
-        ]
+        self.share, self.steps = share, world.steps
         self.chances = torch.zeros(len(world.fillers), len(index), dtype=torch.float64)  # (D, V)
         for row, filler in zip(self.chances, world.fillers):
             for word, chance in filler.items():
                 row[index[word]] = chance
         self.best = self.chances.amax(0)  # (V,)
-        self.knows = self.best > 0
         self.model = Model(world.prior * share, self.steps, self.chances)
-        # What `draw` draws from: states, then for each step and state sentences, then words.
-        self.state_sums = running_sums(world.prior.tolist())
-        self.sentence_sums = []
-        for _, sentences in self.steps:
-            weights = torch.stack([sentence.weight for sentence in sentences])  # (sentences, Z)
-            self.sentence_sums.append([running_sums(column) for column in weights.T.tolist()])
-        self.filler_sums = [(list(one), running_sums(one.values())) for one in world.fillers]
+        # The running sums that `draw` asks for: of states, then of the sentences of each step in
+        # each state, then of words.
+        self.state_sums = list(accumulate(world.prior.tolist()))
+        weights = [torch.stack([weight for weight, _ in told], 1) for _, told in self.steps]
+        self.sentence_sums = [one.cumsum(1).tolist() for one in weights]  # (Z, sentences) each
+        self.filler_sums = [(list(one), list(accumulate(one.values()))) for one in world.fillers]
 
     def sample(self, rng):
         """One document, a list of words, drawn with a `random.Random`."""
         words, state = [], draw(rng, self.state_sums)
-        for step, sums in zip(self.steps, self.sentence_sums):
-            if step.probability == 1 or rng.random() < step.probability:
-                for numbers in step.sentences[draw(rng, sums[state])].places:
+        for (chance, sentences), sums in zip(self.steps, self.sentence_sums):
+            if chance == 1 or rng.random() < chance:
+                _, places = sentences[draw(rng, sums[state])]
+                for numbers in places:
                     choices, chances = self.filler_sums[numbers[state]]
                     words.append(choices[0] if len(choices) == 1 else choices[draw(rng, chances)])
         return words
@@ -387,21 +388,11 @@ class NumberedWorld:
         if asked is None:
             all_words = torch.einsum("dtb,dv->vtb", weights, self.chances)
             return torch.cat([all_words, weights.sum(0, keepdim=True)])
-        out = torch.zeros(len(asked[0]) + 1, *weights.shape[1:], dtype=torch.float64)
-        for row, ids in zip(out, zip(*asked)):
+        rows = []
+        for ids in zip(*asked):
             words = side_by_side(ids, -1)  # (T, B)
-            row[:] = (self.chances[:, words] * weights).sum(0).masked_fill(words < 0, 0.0)
-        out[-1] = weights.sum(0)
-        return out
-
-
-def running_sums(values):
-    """The list of sums of the first one, two, ... values: what `draw` draws from.
-
-    >>> running_sums([1, 0, 3])
-    [1, 1, 4]
-    """
-    return list(itertools.accumulate(values))
+            rows.append((self.chances[:, words] * weights).sum(0).masked_fill(words < 0, 0.0))
+        return torch.stack([*rows, weights.sum(0)])
 
 
 def draw(rng, sums):

@@ -91,11 +91,9 @@ class ModernConfig:
         """A `ModernEncoder` and ModernBERT's head, tied to its word embeddings."""
         encoder = ModernEncoder(self)
         head = MaskedLMHead(
-            self.hidden_size,
-            token_embedding=encoder.embeddings.word,
-            layer_norm_eps=self.layer_norm_eps,
-            bias=False,
-        )
+            self.hidden_size, token_embedding=encoder.embeddings.word,
+            layer_norm_eps=self.layer_norm_eps, bias=False,
+        )  # fmt: skip
         draw(head.dense.weight, self, added=True)
         return encoder, head
 
@@ -229,9 +227,8 @@ class ModernBlock(nn.Module):
 
     def forward(self, hidden, layout, turns, need_weights=False, select=None):
         """(..., H) to (..., H) or the rows that `select` picks, and the weights or None."""
-        attended, weights = self.attention(
-            self.attention_norm(hidden), layout, turns, need_weights, select
-        )
+        normal = self.attention_norm(hidden)
+        attended, weights = self.attention(normal, layout, turns, need_weights, select)
         hidden = (hidden if select is None else layout.pick(hidden, select)) + attended
         return hidden + self.feed_forward(self.feed_forward_norm(hidden)), weights
 
@@ -252,7 +249,7 @@ class ModernBlocks(nn.ModuleList):
         layout = layout_of("hidden", hidden[..., 0], mask, unpadded)
         return layout.put(self.run(layout.take(hidden), layout)[0])
 
-    def run(self, hidden, layout, *, states=None, need_weights=False, select=None):
+    def run(self, hidden, layout, states=None, need_weights=False, select=None):
         """(..., H) in a layout to (..., H), and each block's weights or None.
 
         `states`, a list, is given what each block reads, (B, T, H). Angles are computed once for
@@ -336,14 +333,9 @@ class ModernEncoder(nn.Module):
         self.apply(self._initialise)
 
     def forward(
-        self,
-        input_ids,
-        attention_mask=None,
-        *,
-        output_hidden_states=False,
-        output_attentions=False,
-        select=None,
-    ):
+        self, input_ids, attention_mask=None, *,
+        output_hidden_states=False, output_attentions=False, select=None,
+    ):  # fmt: skip
         """Hidden states after the last norm; of all blocks, and the attention weights, on request.
 
         Args:
@@ -365,9 +357,7 @@ class ModernEncoder(nn.Module):
         layout = layout_of("input_ids", input_ids, attention_mask, unpadded)
         hidden = self.embeddings(layout.take(input_ids))  # (B, T, H), or (N, H) of real tokens
         states = [] if output_hidden_states else None
-        hidden, attentions = self.blocks.run(
-            hidden, layout, states=states, need_weights=output_attentions, select=select
-        )
+        hidden, attentions = self.blocks.run(hidden, layout, states, output_attentions, select)
         hidden = self.norm(hidden)  # without a bias, what is 0 stays 0
         hidden = layout.put(hidden) if select is None else hidden
         if not (output_hidden_states or output_attentions):

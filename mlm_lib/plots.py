@@ -23,8 +23,7 @@ OFFSET = {"textcoords": "offset points"}  # of a name from what it names
 
 def axes(width=7.0, height=3.5):
     """A new figure's only axes, in the course's style. Sizes in inches."""
-    with plt.rc_context(STYLE):
-        return plt.subplots(figsize=(width, height), layout="constrained")[1]
+    return _panels(1, width, height)[0]
 
 
 def show(ax, alt=None):
@@ -71,13 +70,11 @@ def tell(ax, sentence):
 def bars(names, values, *, xlabel, reference=None, reference_name="", colors=OURS, ax=None):
     """Horizontal bars, the first on top, each with its value, and a dashed line at `reference`."""
     ax, places = _rows(ax, names, xlabel)
-    ax.barh(places, values, color=colors, height=0.7)
-    for place, value in zip(places, values):
-        label = {"xytext": (4, 0), "va": "center", "fontsize": 10}
-        ax.annotate(f"{value:.2f}", (value, place), **label, **OFFSET)
+    drawn = ax.barh(places, values, color=colors, height=0.7)
+    ax.bar_label(drawn, fmt="{:.2f}", padding=4, fontsize=10)
     ax.margins(x=0.12)
-    line = _reference_line(ax, reference, reference_name, vertical=True)
-    return tell(ax, f"Bars, {xlabel}: {_pairs(names, values)}.{line}")
+    tell(ax, f"Bars, {xlabel}: {_pairs(names, values)}.")
+    return _reference_line(ax, reference, reference_name)
 
 
 def dots(names, values, *, xlabel, reference=None, reference_name="", color=OURS, ax=None):
@@ -95,8 +92,8 @@ def dots(names, values, *, xlabel, reference=None, reference_name="", color=OURS
     ax.set_xscale("log")
     ax.set_xlim(min([*values, reference or min(values)]) / 6, max(values) * 3)
     ax.grid(axis="y", color="#E5E5E5")
-    line = _reference_line(ax, reference, reference_name, vertical=True)
-    return tell(ax, f"Dots, {xlabel}: {_pairs(names, values)}.{line}")
+    tell(ax, f"Dots, {xlabel}: {_pairs(names, values)}.")
+    return _reference_line(ax, reference, reference_name)
 
 
 def curve(
@@ -118,11 +115,14 @@ def curve(
         ax.set_xticks(x, [f"{value:,}" for value in x])
         ax.minorticks_off()
     ax.set(xlabel=xlabel, ylabel=ylabel)
-    line = _reference_line(ax, reference, reference_name, vertical=False)
     ends = f"from {y[0]:.2g} at {_place(x[0])} to {y[-1]:.2g} at {_place(x[-1])}"
     what = f"Curve{' of ' * bool(name)}{name}, {ylabel} against {xlabel}: {ends}"
     band = "" if low is None else f", with a band from {low[-1]:.2g} to {high[-1]:.2g} at the end"
-    return tell(ax, f"{what}, lowest {min(y):.2g}{band}.{line}")
+    tell(ax, f"{what}, lowest {min(y):.2g}{band}.")
+    if reference is None:
+        return ax
+    look = {"xycoords": ("axes fraction", "data"), "xytext": (0, 4), "ha": "right"}
+    return _dashed(ax, ax.axhline, reference, reference_name, (0.99, reference), **look)
 
 
 def intervals(names, values, *, xlabel, reference=None, reference_name="", colors=OURS, ax=None):
@@ -133,9 +133,9 @@ def intervals(names, values, *, xlabel, reference=None, reference_name="", color
         ax.plot([value.low, value.high], [place, place], color=color, linewidth=2)
         ax.plot(value.mean, place, "o", color=color, markersize=6)
     ax.grid(axis="y", color="#E5E5E5")
-    line = _reference_line(ax, reference, reference_name, vertical=True)
     told = (f"{name} {v.mean:.2g} ({v.low:.2g} to {v.high:.2g})" for name, v in zip(names, values))
-    return tell(ax, f"Means with intervals, {xlabel}: {', '.join(told)}.{line}")
+    tell(ax, f"Means with intervals, {xlabel}: {', '.join(told)}.")
+    return _reference_line(ax, reference, reference_name)
 
 
 def bands(names, nominal, counts, observed, *, xlabel, ax=None):
@@ -148,22 +148,19 @@ def bands(names, nominal, counts, observed, *, xlabel, ax=None):
     ax, places = _rows(ax or axes(height=1.2 + 0.55 * len(names)), names, xlabel)
     p, n = np.asarray(nominal, float), np.asarray(counts, float)
     half = 196 * np.sqrt(p * (1 - p) / n)  # 1.96 standard deviations, in percentage points
+    off = {name: 100 * (np.asarray(shares) - p) for name, (_, shares) in observed.items()}
     ax.barh(places, 2 * half, left=-half, height=0.62, color="#D9D9D9", label="95% band")
-    farthest = []
-    for shift, (name, (color, shares)) in zip((0.13, -0.13, 0.0), observed.items()):
-        off = 100 * (np.asarray(shares) - p)
-        marker = "o" if shift > 0 else "D"
-        ax.plot(off, places + shift, marker, color=color, label=name, markersize=7)
-        farthest.append(np.abs(off).max())
+    for shift, marker, (name, (color, _)) in zip((0.13, -0.13, 0.0), "oDD", observed.items()):
+        ax.plot(off[name], places + shift, marker, color=color, label=name, markersize=7)
     ax.axvline(0, color=CHANCE, linestyle="--", linewidth=1)
-    reach = 1.15 * max([half.max(), *farthest])
+    reach = 1.15 * np.abs([half, *off.values()]).max()
     ax.set_xlim(-reach, reach)
     ax.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
     outside = [
         f"{name} of {dots}"
-        for dots, (_, shares) in observed.items()
-        for name, share, middle, reach in zip(names, shares, p, half)
-        if abs(100 * (share - middle)) > reach
+        for dots, distances in off.items()
+        for name, distance, inside in zip(names, distances, half)
+        if abs(distance) > inside
     ]
     where = "all inside" if not outside else f"outside: {', '.join(outside)}"
     what = f"Dots of {' and '.join(observed)} against 95% bands, {xlabel}"
@@ -180,7 +177,7 @@ def token_strip(tokens, fates, colors, *, per_row=12, ax=None):
     middle = {"ha": "center", "va": "center", "fontsize": 8}
     for i, (token, fate) in enumerate(zip(tokens, fates)):
         row, column = divmod(i, per_row)
-        _square(ax, column + 0.03, -row - 0.9, 0.94, 0.8, colors[fate])
+        square(ax, column + 0.03, -row - 0.9, 0.94, 0.8, colors[fate])
         red, green, blue = bytes.fromhex(colors[fate][1:7])
         dark = 0.3 * red + 0.59 * green + 0.11 * blue < 140  # as grey, of 255
         ax.text(column + 0.5, -row - 0.5, token, color="white" if dark else "black", **middle)
@@ -231,7 +228,7 @@ def leak_matrices(dependencies, leaks, *, titles):
         depends, leak = np.asarray(depends), np.asarray(leak)
         for matrix, color in ((depends & ~leak, OURS), (leak, ALERT)):
             for output, seen in zip(*matrix.nonzero()):
-                _square(ax, seen - 0.45, output - 0.45, 0.9, 0.9, color)
+                square(ax, seen - 0.45, output - 0.45, 0.9, 0.9, color)
         ax.plot(*leak.nonzero()[::-1], "x", color="white", markersize=5)
         edges, ticks = (-0.5, len(leak) - 0.5), range(len(leak))
         ax.set(xticks=ticks, yticks=ticks, xlim=edges, ylim=edges[::-1])
@@ -268,26 +265,26 @@ def _pairs(names, values):
     return ", ".join(f"{name} {value:.2g}" for name, value in zip(names, values))
 
 
-def _square(ax, left, bottom, width, height, color):
+def square(ax, left, bottom, width, height, color):
+    """A filled rectangle without a frame."""
     ax.add_patch(plt.Rectangle((left, bottom), width, height, color=color, linewidth=0))
-
-
-def _reference_line(ax, value, name, *, vertical):
-    """A dashed line with its name, unless the value is None; what is told of it."""
-    if value is None:
-        return ""
-    (ax.axvline if vertical else ax.axhline)(value, color=CHANCE, linestyle="--", linewidth=1)
-    look = {"color": CHANCE, "fontsize": 10, **OFFSET}
-    if vertical:
-        ax.annotate(name, (value, 1.0), xycoords=("data", "axes fraction"), xytext=(0, 3), **look)
-    else:
-        look |= {"xycoords": ("axes fraction", "data"), "ha": "right"}
-        ax.annotate(name, (0.99, value), xytext=(0, 4), **look)
-    return f" A dashed line at {value:.2g}{', ' * bool(name)}{name}."
 
 
 def level(ax, value, name, *, x):
     """A dashed line across the axes at `value`, named above its place `x`: a landmark."""
-    ax.axhline(value, color=CHANCE, linestyle="--", linewidth=1)
-    ax.annotate(name, (x, value), xytext=(0, 4), color=CHANCE, fontsize=10, **OFFSET)
-    return tell(ax, f"A dashed line at {value:.2g}, {name}.")
+    return _dashed(ax, ax.axhline, value, name, (x, value), xytext=(0, 4))
+
+
+def _reference_line(ax, value, name):
+    """A dashed line from bottom to top, named above the axes, unless the value is None."""
+    if value is None:
+        return ax
+    look = {"xycoords": ("data", "axes fraction"), "xytext": (0, 3)}
+    return _dashed(ax, ax.axvline, value, name, (value, 1.0), **look)
+
+
+def _dashed(ax, line, value, name, place, **look):
+    """A dashed line, its name at a place, and both told."""
+    line(value, color=CHANCE, linestyle="--", linewidth=1)
+    ax.annotate(name, place, color=CHANCE, fontsize=10, **look, **OFFSET)
+    return tell(ax, f"A dashed line at {value:.2g}{', ' * bool(name)}{name}.")

@@ -113,10 +113,12 @@ class Unpadded:
         Arguments as of `Padded.mix`; here `attend` is called for the b documents of each length t,
         with (b, A, t, D).
         """
-        sizes = [b * t for b, t in self.calls]
+        sizes, mixed = [b * t for b, t in self.calls], []
+        if reach not in self.plans:  # which layers of the same reach share
+            places = zip(self.positions.split(sizes), self.calls)
+            self.plans[reach] = [_look(part.view(call), reach) for part, call in places]
         parts = zip(*(part.split(sizes) for part in (query, key, value)))
-        mixed = []
-        for some, call, (windows, mask) in zip(parts, self.calls, self._plan(reach)):
+        for some, call, (windows, mask) in zip(parts, self.calls, self.plans[reach]):
             some = (part.view(*call, *part.shape[1:]).transpose(1, 2) for part in some)
             if windows:
                 mixed.append(_mix_windows(*some, mask, attend, reach).flatten(0, 1))
@@ -124,17 +126,9 @@ class Unpadded:
                 mixed.append(attend(*some, mask)[0].transpose(1, 2).flatten(0, 1))
         return (torch.cat(mixed) if mixed else query).flatten(1), None
 
-    def _plan(self, reach):
-        """For each call whether it is made window by window, and its mask or None."""
-        if reach not in self.plans:
-            parts = self.positions.split([b * t for b, t in self.calls])
-            calls = zip(parts, self.calls)
-            self.plans[reach] = [_look(part.view(call), reach) for part, call in calls]
-        return self.plans[reach]
-
 
 def _look(positions, reach):
-    """The plan of documents (b, t) of one length, by the positions of their tokens."""
+    """Whether documents (b, t) of one length are mixed window by window, and their mask or None."""
     t = positions.shape[1]
     if reach is None or (positions[:, -1] - positions[:, 0]).max() <= reach:
         return False, None

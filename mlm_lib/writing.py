@@ -15,13 +15,14 @@ temperature when many are drawn at once (Zheng et al. 2024).
 
 import hashlib
 import math
+from functools import cache
 from itertools import count
 
 import torch
 import torch.nn as nn
 
 from mlm_lib.checks import choice, id_list, number, probability, whole_number
-from mlm_lib.evaluation import longest_row, padded, read
+from mlm_lib.evaluation import check_length, padded, read
 from mlm_lib.labels import IGNORE
 
 RULES = ("random", "confident", "threshold", "keep_confident", "greedy")
@@ -132,10 +133,7 @@ class _Draft:
 def _drafts(model, tokenizer, lengths, given, seed):
     """The drafts to begin with, checked."""
     lengths = id_list("lengths", lengths)
-    longest = longest_row(model)
-    if longest and max(lengths, default=0) + 2 > longest:
-        told = f"{max(lengths)} tokens, [CLS] and [SEP]"
-        raise ValueError(f"{told} are more than the {longest} that this model reads; ask for fewer")
+    check_length(model, "the longest text with [CLS] and [SEP]", max(lengths, default=0) + 2)
     given = [None] * len(lengths) if given is None else given
     drafts = []
     for place, (length, row) in enumerate(zip(lengths, given, strict=True)):
@@ -163,15 +161,12 @@ class _Pen:
             asked = [self._any(draft) for draft in drafts]
         logits = self._logits(drafts, asked)  # (N, V)
         chances = logits.softmax(-1)
-        best = chances.max(-1)
-        if self.rule == "greedy":
-            tokens = best.indices
-        else:
+        confidence, tokens = chances.max(-1)  # (N,) each
+        if self.rule != "greedy":
             uniform = torch.cat([draft.uniform(len(some)) for draft, some in zip(drafts, asked)])
             # The best less itself is 0, and stays it when divided by next to nothing.
             cooled = (logits - logits.amax(-1, keepdim=True)) / self.temperature
-            tokens = drawn(cooled.softmax(-1), uniform)  # (N,)
-        confidence = best.values
+            tokens = drawn(cooled.softmax(-1), uniform)
         if self.rule == "keep_confident":
             confidence = chances.gather(1, tokens[:, None])[:, 0]
         sizes = [len(some) for some in asked]
@@ -256,9 +251,9 @@ class IdealReader(nn.Module):
         self.size = max(vocab.values()) + 1
         self.words = {index: word for word, index in vocab.items()}
         self.mask_token_id = tokenizer.mask_token_id
-        self.frame = {tokenizer.cls_token_id, tokenizer.sep_token_id, tokenizer.pad_token_id}
+        self.frame = [tokenizer.cls_token_id, tokenizer.sep_token_id, tokenizer.pad_token_id]
         self.nothing = nn.Parameter(torch.zeros(0), requires_grad=False)  # tells the device
-        self._lengths = {}
+        self.log_prob_of_length = cache(grammar.log_prob_of_length)
 
     def forward(self, input_ids, attention_mask=None, labels=None):
         """Log-probabilities everywhere, or at the labels.
@@ -276,13 +271,15 @@ class IdealReader(nn.Module):
         Raises:
             ValueError: a length that no document has; unless `lost`, visible words that none has.
         """
-        frame = torch.tensor(sorted(self.frame))
+        frame = torch.tensor(self.frame)
         places = [(~torch.isin(row, frame)).nonzero()[:, 0] for row in input_ids.cpu()]
         documents, observed = [], []
         for row, some in zip(input_ids.cpu(), places):
             documents.append([self.words.get(index, "") for index in row[some].tolist()])
             observed.append(row[some] != self.mask_token_id)
-            self._check_length(len(some))
+            if self.log_prob_of_length(len(some)) == -math.inf:
+                wrong = f"no document of this grammar has {len(some)} words"
+                raise ValueError(f"{wrong}; ask for another length")
         found = self.grammar.posteriors_of(documents, observed, check=not self.lost)
         asked = torch.ones_like(input_ids) if labels is None else labels != IGNORE
         logits = torch.full((*input_ids.shape, self.size), -math.inf, dtype=torch.float64)
@@ -296,12 +293,6 @@ class IdealReader(nn.Module):
         logits, targets = logits[asked], labels[asked]  # (N, V), (N,)
         own = logits.gather(1, targets.long()[:, None])
         return {"loss": -own.sum() / max(1, len(own)), "logits": logits}
-
-    def _check_length(self, length):
-        if length not in self._lengths:
-            self._lengths[length] = self.grammar.log_prob_of_length(length)
-        if self._lengths[length] == -math.inf:
-            raise ValueError(f"no document of this grammar has {length} words; ask for another")
 
     def extra_repr(self):
         """What `print(reader)` says of it."""

@@ -165,10 +165,9 @@ class _Reader:
             return [self._filler(_word(token), {token: 1.0})] * len(self.states)
         article, name, given = slot.groups()
         if name not in self.lists and not given:  # the value of a latent, or the article before it
-            words = self._values(name)
-            self._decides(name.partition(".")[0], words)
-            words = [article_of(word) for word in words] if article else words
-            fillers = [(word, {word: 1.0}) for word in words]
+            kind, words = name, self._values(name)
+            told = [article_of(word) for word in words] if article else words
+            fillers = [(word, {word: 1.0}) for word in told]
         else:  # a word from a list, which may hang on the value of a latent
             parts = self.lists.get(name, {})
             if article or not parts or (None in parts) == bool(given):
@@ -177,19 +176,16 @@ class _Reader:
             lacking = {value for value, can in zip(values, possible) if can} - parts.keys()
             if lacking:
                 raise ValueError(f"the list {name!r} has nothing for {lacking}")
-            decided = given.partition(".")[0] if given else FREE
-            self._decides(decided, itertools.chain(*parts.values()))
+            kind, words = given or FREE, itertools.chain(*parts.values())
             fillers = [((name, value), parts.get(value)) for value in values]
+        for word in words:
+            if self.kinds.get(word, FREE) == FREE:
+                self.kinds[word] = kind.partition(".")[0]  # the country of `country.capital`
         return [self._filler(*one) if can else -1 for one, can in zip(fillers, possible)]
 
     def _filler(self, what, chances):
         """The number of a filler: the next one if it is new."""
         return self.fillers.setdefault(what, (len(self.fillers), chances))[0]
-
-    def _decides(self, kind, words):
-        for word in words:
-            if self.kinds.get(word, FREE) == FREE:
-                self.kinds[word] = kind
 
 
 # ------------------------------------------------------------------------------- parts of a world

@@ -29,8 +29,8 @@ class PeakMemory(TorchDispatchMode):
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         result = function(*args, **(kwargs or {}))
         given = _storages((args, kwargs))
-        new = {key: size for key, size in _storages(result).items() if key not in given}
-        self._alive |= new  # memory that was not there, rather than a view of it
+        # What was given and is returned is a view, and no memory that was not there.
+        self._alive |= {key: size for key, size in _storages(result).items() if key not in given}
         self._alive = {key: size for key, size in self._alive.items() if not key.expired()}
         self.peak = max(self.peak, sum(self._alive.values()))
         return result
