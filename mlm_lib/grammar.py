@@ -12,7 +12,7 @@ can predict better than these posteriors: their loss is the floor.
 import math
 import random
 from bisect import bisect
-from itertools import accumulate, chain
+from itertools import accumulate, chain, islice
 from typing import NamedTuple
 
 import torch
@@ -94,7 +94,7 @@ class Grammar:
         Raises:
             ValueError: a negative n or seed.
         """
-        return list(itertools.islice(self.documents(seed), whole_number("n", n, least=0)))
+        return list(islice(self.documents(seed), whole_number("n", n, least=0)))
 
     def documents(self, seed=0):
         """Draws documents without end: those of `sample`, one at a time."""
