@@ -96,9 +96,7 @@ def _split(texts, split, seed, source):
     held_out = {"validation": rank[:tenth], "test": rank[tenth : 2 * tenth]}
     chosen = set(held_out.get(split, rank[2 * tenth :]))
     if not chosen:
-        raise ValueError(
-            f"{source} holds {len(rank)} distinct texts, too few for a {split} split; 3 are needed"
-        )
+        raise ValueError(f"{source} holds {len(rank)} distinct texts; a {split} split needs 3")
     return [text for text in texts if text in chosen]
 
 
@@ -111,16 +109,13 @@ def _from_hub(source, split, seed):
     try:
         tables, column = _open_tables(name, *rest)
     except OSError as error:  # also ConnectionError and "not found"
-        raise ConnectionError(
-            f"could not get {name!r} from the hub ({type(error).__name__}: {error}). Check the "
-            "name and the network. Without a network 'reviews', 'docs' and your own files work."
-        ) from error
+        told = f"could not get {name!r} from the hub ({type(error).__name__}: {error})"
+        still = "Check the name. Without a network 'reviews', 'docs' and your own files work"
+        raise ConnectionError(f"{told}. {still}") from error
     table = tables[split if split in tables else "train"]
     if column not in table.column_names:
-        raise ValueError(
-            f"{name} has no column {column!r}; it has {table.column_names}. "
-            f"Name yours last: 'hub:{name}:COLUMN'"
-        )
+        told = f"{name} has no column {column!r}; it has {table.column_names}"
+        raise ValueError(f"{told}. Name yours last: 'hub:{name}:COLUMN'")
     texts = [text for text in table[column] if isinstance(text, str) and text.strip()]
     if not texts:
         raise ValueError(f"{source}: column {column!r} holds no text")

@@ -40,19 +40,13 @@ import torch
 from torch.nn.utils.rnn import pad_sequence
 
 
-class Sentence(NamedTuple):
-    """One way to tell a step.
+class Step(NamedTuple):
+    """A part of the story: told with this probability, as one of these sentences.
 
+    A sentence is a pair (weight, places).
     weight: (Z,) float64, P(sentence | state) once the step is told; 0 where it is impossible.
     places: L lists of Z numbers, the filler at this place in each state; −1 where it is impossible.
     """
-
-    weight: torch.Tensor
-    places: list
-
-
-class Step(NamedTuple):
-    """A part of the story: told with this probability, as one of these sentences."""
 
     probability: float
     sentences: list
@@ -128,7 +122,7 @@ class ForwardBackward:
     either word 1 or word 2 in state 1. The reader sees neither or only the opinion:
 
     >>> chances = torch.tensor([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.5, 0.5]])  # (D, V)
-    >>> opinion = Sentence(weight=torch.ones(2), places=[[0, 0], [1, 2]])
+    >>> opinion = torch.ones(2), [[0, 0], [1, 2]]  # its weight in each state, and its places
     >>> model = Model(torch.tensor([0.5, 0.5]), [Step(1.0, [opinion])], chances)
     >>> nothing, word = (0.0, 1.0), (1.0, 0.0)
     >>> own, other = torch.tensor([nothing, word]).T

@@ -313,10 +313,8 @@ class Grammar:
 
 def _possible(possible, words):
     if not possible:
-        raise ValueError(
-            f"no document of this grammar reads so: {' '.join(map(str, words))[:200]!r}; are all "
-            "its worlds loaded? A document cut short, by a max_length say, cannot be read"
-        )
+        told = f"no document of this grammar reads so: {' '.join(map(str, words))[:200]!r}"
+        raise ValueError(f"{told}; is its world loaded, and was it not cut short?")
 
 
 # ------------------------------------------------------------------------------------ one world

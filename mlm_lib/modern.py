@@ -72,8 +72,7 @@ class ModernConfig:
         whole_number("window", self.window, least=2)  # a window of 1 would reach no one
         H, A = self.hidden_size, self.num_heads
         if H // A % 2:
-            sizes = f"hidden_size={H} gives each of num_heads={A} a size of {H // A}, which is odd"
-            raise ValueError(f"{sizes}; rotary positions turn pairs of numbers")
+            raise ValueError(f"hidden_size={H} / num_heads={A} is odd; rotary positions turn pairs")
         for name in ("embedding_dropout", "attention_dropout", "mlp_dropout"):
             setattr(self, name, probability(name, getattr(self, name)))
         for name in ("global_theta", "local_theta", "initializer_cutoff"):

@@ -156,12 +156,9 @@ def bands(names, nominal, counts, observed, *, xlabel, ax=None):
     reach = 1.15 * np.abs([half, *off.values()]).max()
     ax.set_xlim(-reach, reach)
     ax.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
-    outside = [
-        f"{name} of {dots}"
-        for dots, distances in off.items()
-        for name, distance, inside in zip(names, distances, half)
-        if abs(distance) > inside
-    ]
+    outside = []
+    for dots, distances in off.items():
+        outside += [f"{name} of {dots}" for name in np.asarray(names)[np.abs(distances) > half]]
     where = "all inside" if not outside else f"outside: {', '.join(outside)}"
     what = f"Dots of {' and '.join(observed)} against 95% bands, {xlabel}"
     return tell(ax, f"{what}, for {', '.join(names)}; {where}.")

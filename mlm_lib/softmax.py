@@ -106,8 +106,7 @@ class SampledSoftmaxLoss(SoftmaxLoss):
             order = ids("frequency_order", order, "(V,)").long().clone()
             rank = order.argsort()
             if not torch.equal(order[rank], torch.arange(vocab_size, device="cpu")):
-                wanted = f"each id from 0 to {vocab_size - 1} once"
-                raise refused("frequency_order", frequency_order, wanted)
+                raise refused("frequency_order", order, f"each id from 0 to {vocab_size - 1} once")
         self.register_buffer("order", order, persistent=False)  # (V,) rank to id
         self.register_buffer("rank", rank, persistent=False)  # (V,) id to rank
 
@@ -163,9 +162,9 @@ class SampledSoftmaxLoss(SoftmaxLoss):
         best = (shares.sort(descending=True).values * surprise.sort().values).sum().item()
         sort = "pass frequency_order=frequency_order(counts)"
         remedy = sort if best < uniform else "use SoftmaxLoss"
+        told = f"the sampler's surprise at these words is {nats:.2f} nats, more than ln V ="
         raise ValueError(
-            f"the sampler's surprise at these words is {nats:.2f} nats, more than "
-            f"ln V = {uniform:.2f}: in the order of frequency it is {best:.2f}; {remedy}"
+            f"{told} {uniform:.2f}: in the order of frequency it is {best:.2f}; {remedy}"
         )
 
     def extra_repr(self):

@@ -329,10 +329,8 @@ def native_bf16(device="cpu"):
 def _refuse_weights_unread(batch, model):
     """transformers' models take any keyword and forget those unknown, so a model must name it."""
     if "weights" in batch and "weights" not in signature(model.forward).parameters:
-        raise ValueError(
-            f"the batches have weights, which {type(model).__name__} does not name, and its loss "
-            "would leave them out; train a MaskedLanguageModel, such as from_hf(model)"
-        )
+        told = f"the batches have weights, which {type(model).__name__} does not name and would"
+        raise ValueError(f"{told} leave out; train a MaskedLanguageModel, such as from_hf(model)")
 
 
 # ------------------------------------------------------------------------------------ held out

@@ -6,14 +6,7 @@ import random
 import pytest
 import torch
 
-from mlm_lib.forward_backward import (
-    Evidence,
-    ForwardBackward,
-    Model,
-    Sentence,
-    Step,
-    products_of_others,
-)
+from mlm_lib.forward_backward import Evidence, ForwardBackward, Model, Step, products_of_others
 
 STATES, FILLERS, WORDS = 3, 5, 4
 PROBABILITIES = [0.6, 1.0, 0.3, 1.0]  # of the steps; so that some may be left out
@@ -38,7 +31,7 @@ def author(seed):
     for probability in PROBABILITIES:
         weights = shares(rng.randint(1, 3), STATES)
         places = [[place(weight) for _ in range(rng.randint(1, 3))] for weight in weights]
-        steps.append(Step(probability, list(map(Sentence, weights, places))))
+        steps.append(Step(probability, list(zip(weights, places))))
     return shares(STATES), steps, shares(WORDS, FILLERS).T
 
 
@@ -55,9 +48,9 @@ def tellings(steps, state):
     stories = [(1.0, [])]
     for step in steps:
         later = [(chance * (1 - step.probability), told) for chance, told in stories]
-        for sentence in step.sentences:
-            share = step.probability * sentence.weight[state].item()
-            fillers = [numbers[state] for numbers in sentence.places]
+        for weight, places in step.sentences:
+            share = step.probability * weight[state].item()
+            fillers = [numbers[state] for numbers in places]
             later += [(chance * share, told + fillers) for chance, told in stories]
         stories = [(chance, told) for chance, told in later if chance]
     return stories
@@ -151,7 +144,7 @@ def test_documents_side_by_side_are_as_each_alone():
 
 @pytest.mark.parametrize("length", [1, 3, 40])
 def test_what_is_too_short_or_too_long_to_be_told_has_no_weight(length):
-    sentence = Sentence(torch.ones(1, dtype=torch.float64), [[0], [0]])
+    sentence = torch.ones(1, dtype=torch.float64), [[0], [0]]
     steps = [Step(1.0, [sentence]), Step(0.5, [sentence]), Step(1.0, [sentence])]
     model = Model(torch.ones(1).double(), steps, torch.ones(1, WORDS).double())
     found = ForwardBackward(model, [seen(length, 0)])

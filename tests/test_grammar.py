@@ -583,7 +583,7 @@ def test_a_document_cut_short_is_refused_with_that_hint(tales):
         lambda: tales.grammar.floor([TEA, cut]),
         lambda: tales.grammar.posteriors(cut, [True] * 2),
     ):
-        with pytest.raises(ValueError, match="cut short.*max_length"):
+        with pytest.raises(ValueError, match="cut short"):
             ask()
 
 

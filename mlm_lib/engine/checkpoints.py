@@ -84,17 +84,13 @@ class Checkpoints:
             state = torch.load(path / STATE, map_location="cpu", weights_only=True)
             then = dict(state["run"])
         except Exception as error:  # whatever the file holds instead
-            raise ValueError(
-                f"{path} is damaged, or was not written by this version of the course "
-                f"({type(error).__name__}); delete it to go on from {before[-1]}"
-            ) from None
+            told = f"{path} is damaged, or another version's ({type(error).__name__})"
+            raise ValueError(f"{told}; delete it to go on from {before[-1]}") from None
         for name in [*run, *then]:
             if then.get(name) != run.get(name):
                 was, now = shown(then.get(name)), shown(run.get(name))
-                raise ValueError(
-                    f"{path} was trained with {name}={was}, now it is {now}; resume with what it "
-                    "was, or start anew in another folder"
-                )
+                told = f"{path} was trained with {name}={was}, now it is {now}"
+                raise ValueError(f"{told}; resume with what it was, or start in another folder")
         # A tied matrix has two names, and one is here.
         own = {name: weights[name] for name in _own_tensors(model)}
         model.load_state_dict(own, strict=False)

@@ -110,8 +110,7 @@ def only_writer(folder):
     try:
         held = FileLock(folder / ".lock", timeout=0, is_singleton=True).acquire()
     except Timeout:
-        raise BlockingIOError(
-            f"another program writes to {folder}; wait for its end or choose another folder"
-        ) from None
+        told = f"another program writes to {folder}; wait for its end or choose another folder"
+        raise BlockingIOError(told) from None
     with held:
         yield

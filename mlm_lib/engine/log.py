@@ -59,19 +59,15 @@ class History:
         for step, (pair, tokens, targets) in enumerate(self.unread, first):
             loss, self.norm = pair.tolist()
             if not (math.isfinite(loss) and math.isfinite(self.norm)):
-                raise TrainingStopped(
-                    f"step {step}: the loss is {loss} and the gradient norm {self.norm}; "
-                    "checkpoints are from before it. Lower the learning rate, or take 'fp32'"
-                )
+                told = f"step {step}: the loss is {loss} and the gradient norm {self.norm}"
+                raise TrainingStopped(f"{told}; lower the learning rate, or take 'fp32'")
             self.loss_sum += loss
             self.tokens += tokens.item()
             self.targets += targets.item()
         self.unread = []
         if not self.targets and (last or self.step >= PATIENCE):
-            raise ValueError(
-                f"no batch had a label in {self.step} steps; raise the masking rate, or give texts "
-                "that hold more than special tokens"
-            )
+            told = f"no batch had a label in {self.step} steps"
+            raise ValueError(f"{told}; raise the masking rate, or give texts that hold words")
 
     def mean_loss(self):
         """The mean loss of the steps that are in no row yet; a row is made of it."""

@@ -38,9 +38,8 @@ def read_texts(source):
 def _files(path):
     """The path itself, or the files of a folder that hold texts."""
     if not os.path.exists(path):
-        raise FileNotFoundError(
-            f"unknown corpus: no file {shown(str(path))}, and not 'reviews', 'docs' or 'hub:NAME'"
-        )
+        told = f"no file {shown(str(path))}, and not 'reviews', 'docs' or 'hub:NAME'"
+        raise FileNotFoundError(f"unknown corpus: {told}")
     files = [path]
     if path.is_dir():  # nothing hidden: .ipynb_checkpoints, for one, holds copies
         files = sorted(path.rglob("*"))
