@@ -12,6 +12,7 @@ from pathlib import Path
 
 import budget
 import nbformat
+import pytest
 
 import mlm_lib
 
@@ -85,6 +86,7 @@ def test_imports_run_one_way_and_from_the_engine_never_up():
         assert asked.get("mlm_lib", ["DATA"]) == ["DATA"], f"{name}: import from a file"
 
 
+@pytest.mark.slow
 def test_transformers_is_imported_where_things_are_converted_and_nowhere_else():
     converts = {"pretrained", "wordpiece"}
     assert {name for name, tree in TREES.items() if transformers_imports(tree)} == converts

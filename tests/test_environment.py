@@ -106,6 +106,7 @@ def python_sources():
                 yield path.relative_to(ROOT), re.sub(r"(?m)^\s*[%!].*$", "", cell.source)
 
 
+@pytest.mark.slow
 def test_everything_imported_is_declared():
     declared = {canonicalize_name(r.name) for r in [*CORE, *sum(EXTRAS.values(), [])]}
     declared |= {"mlm-course", "ipython"}  # ipykernel is IPython's kernel

@@ -545,6 +545,7 @@ def test_a_reader_that_peeks_falls_below_the_floor_and_only_it_is_flagged(
         assert_above_floor(loss, floor)
 
 
+@pytest.mark.slow
 @each_direction
 @pytest.mark.parametrize("name", READERS)
 def test_a_trained_readers_ratio_has_mean_1_if_it_is_honest_and_far_more_if_not(

@@ -215,6 +215,7 @@ def test_where_a_recipe_is_silent_the_defaults_of_the_classes_hold(asked):
     assert found["collator"].fingerprint() == MaskingCollator(tokenizer, seed=0).fingerprint()
 
 
+@pytest.mark.slow
 def test_the_recipe_of_course_bert_means_what_it_meant(zoo, asked, monkeypatch):
     """The numbers are those with which course-bert was made."""
     file, sample = DATA / "course-bert" / "recipe.toml", Grammar.sample
