@@ -78,11 +78,12 @@ def fingerprint() -> str:
 def read_stamp() -> dict | None:
     """None: no set-up was ever begun in .venv. Without "inputs": one was begun, not finished."""
     try:
-        return json.loads(STAMP.read_text("utf-8"))
+        stamp = json.loads(STAMP.read_text("utf-8"))
     except ValueError:
         return {}
     except OSError:
         return None
+    return stamp if isinstance(stamp, dict) else {}
 
 
 def ask(python: str | Path, code: str) -> str | None:
@@ -196,7 +197,9 @@ def make_venv(base: str) -> None:
         VENV.rename(OLD_VENV)
     VENV.mkdir()
     STAMP.write_text("{}")
-    made = subprocess.run([base, "-m", "venv", VENV], capture_output=True, text=True)
+    # Inherits the lock, as pip does: when this process alone is killed, nobody builds beside it.
+    pipes = {"capture_output": True, "text": True, "close_fds": False}
+    made = subprocess.run([base, "-m", "venv", VENV], **pipes)
     shutil.rmtree(OLD_VENV, ignore_errors=True)
     if made.returncode:
         advice = "On Debian and Ubuntu install python3-venv; else look at the disk's space;"
@@ -379,9 +382,9 @@ def parse_assignments(items: list[str]) -> dict:
     cell and, as JSON, into the notebook, and turns a dictionary's keys and tuples into strings."""
     values = {}
     for item in items:
-        name, equals, text = item.partition("=")
-        if not (name.isidentifier() and equals):
-            raise Stop(f"-p takes NAME=VALUE, not {item!r}.")
+        name, _, text = item.partition("=")
+        if not (name.isidentifier() and text):
+            raise Stop(f"-p takes NAME=VALUE, not {item!r}; an empty text is NAME=''.")
         try:
             value = ast.literal_eval(text)
         except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
@@ -413,6 +416,10 @@ def plan(args) -> list[tuple[Path, dict]]:
         raise Stop(f"--out {args.out} is where the lessons themselves are; choose another folder.")
     if args.out.exists() and not args.out.is_dir():
         raise Stop(f"--out {args.out} is a file; choose a folder.")
+    for target in filter(Path.exists, [args.out / lesson.name for lesson in lessons]):
+        if not made_here(target):
+            told = f"{target} was not made by this command, which would write over it"
+            raise Stop(f"{told}; choose another --out.")
     planned, known = [], set()
     for lesson in lessons:
         names, quick = read_parameters(lesson)
@@ -424,6 +431,14 @@ def plan(args) -> list[tuple[Path, dict]]:
         known = ", ".join(sorted(known)) or "none"
         raise Stop(f"No selected lesson has a parameter {unknown}. They have: {known}.")
     return planned
+
+
+def made_here(notebook: Path) -> bool:
+    """Whether papermill wrote it, which marks its work, and nobody else."""
+    try:
+        return "papermill" in json.loads(notebook.read_text("utf-8"))["metadata"]
+    except (OSError, ValueError, LookupError, TypeError):
+        return False
 
 
 def check_device(name: str) -> None:
@@ -733,15 +748,18 @@ def labs(args) -> int:
 def site(args) -> int:
     """Build the site into build/site, and serve it until Ctrl-C if asked."""
     folder = ROOT / "build" / "site"
-    with child_environment() as env:
-        status = call([sys.executable, ROOT / "docs" / "build.py", "--out", folder], env)
-    if status == 0 and args.serve:
-        serve(folder, args.port)
+    with listen(folder, args.port) if args.serve else contextlib.nullcontext() as server:
+        with child_environment() as env:
+            status = call([sys.executable, ROOT / "docs" / "build.py", "--out", folder], env)
+        if status == 0 and server:
+            print(f"http://127.0.0.1:{server.server_port}/  (Ctrl-C ends it)")
+            with contextlib.suppress(KeyboardInterrupt):
+                server.serve_forever()
     return status
 
 
-def serve(folder: Path, port: int) -> None:
-    """Hand out a folder's files to this machine alone."""
+def listen(folder: Path, port: int):
+    """A server that hands out a folder's files to this machine alone."""
     from functools import partial
     from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 
@@ -756,13 +774,10 @@ def serve(folder: Path, port: int) -> None:
             pass
 
     try:
-        server = ThreadingHTTPServer(("127.0.0.1", port), partial(Handler, directory=folder))
+        return ThreadingHTTPServer(("127.0.0.1", port), partial(Handler, directory=folder))
     except OSError as error:
         told = f"Port {port} of this machine cannot be had ({error.strerror})"
-        raise Stop(f"{told}; choose another: --port {port + 1}.") from None
-    with server, contextlib.suppress(KeyboardInterrupt):
-        print(f"http://127.0.0.1:{server.server_port}/  (Ctrl-C ends it)")
-        server.serve_forever()
+        raise Stop(f"{told}; choose another, such as --port 0.") from None
 
 
 # ---- the command ---------------------------------------------------------------------------------
@@ -795,6 +810,13 @@ def whole_number(least: int, most: int = 10**6):
     return number
 
 
+def folder(text: str) -> Path:
+    """The type of an option."""
+    if not text.strip():
+        raise argparse.ArgumentTypeError("the name of a folder is needed")
+    return Path(text)
+
+
 def parse(argv: list[str]) -> argparse.Namespace:
     common = argparse.ArgumentParser(add_help=False, argument_default=argparse.SUPPRESS)
     option = common.add_argument
@@ -823,7 +845,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
             text = "set parameters of the lessons"
             option("-p", default=[], metavar="NAME=VALUE", help=text, **many)
             text = "where executed notebooks go (default: build/executed)"
-            option("--out", type=Path, default=ROOT / "build/executed", metavar="DIR", help=text)
+            option("--out", type=folder, default=ROOT / "build/executed", metavar="DIR", help=text)
             option("--labs", action="store_true", help="the labs' own solutions, too")
             text = "lessons at once (default: one for each idle core, at most 4)"
             option("--jobs", type=whole_number(1), metavar="N", help=text)

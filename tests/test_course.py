@@ -9,9 +9,10 @@ import signal
 import subprocess
 import sys
 import time
-import urllib.parse
 import urllib.request
+from http.server import ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 
 import nbformat
 import pytest
@@ -91,7 +92,7 @@ def test_older_python_gets_one_sentence():
         ("'3'", "3"),
         ("-1", -1),
         ("course-bert", "course-bert"),
-        ("", ""),
+        ("''", ""),
         ("a=b", "a=b"),
         ("[[1, 2], [3]]", [[1, 2], [3]]),
         ("{'a': [None, 2.5]}", {"a": [None, 2.5]}),
@@ -123,6 +124,7 @@ def test_p_refuses_what_a_lesson_would_get_as_something_else(course, text):
         (["--only", "12", "-p", "SIZE=1"], "DEVICE, SEED."),
         (["--only", "1", "--device", "cpu"], "SEED, SIZE"),
         (["-p", "SEED"], "NAME=VALUE"),
+        (["-p", "SEED="], "NAME=''"),
     ],
 )
 def test_a_mistake_is_told_before_any_set_up(course, lessons, monkeypatch, capsys, arguments, told):
@@ -131,34 +133,71 @@ def test_a_mistake_is_told_before_any_set_up(course, lessons, monkeypatch, capsy
     assert told in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("arguments, served", [(["--serve"], 1), ([], 0)])
-@pytest.mark.parametrize("built", [0, 1])
+@pytest.mark.parametrize("built, asked, served", [(0, True, 1), (0, False, 0), (1, True, 0)])
 def test_a_site_is_served_when_it_was_built_and_asked_for(
-    course, monkeypatch, built, arguments, served
+    course, monkeypatch, capsys, built, asked, served
 ):
-    calls, shown = [], []
+    calls = []
     monkeypatch.setattr(course, "call", lambda command, env: calls.append(command) or built)
-    monkeypatch.setattr(course, "serve", lambda folder, port: shown.append((folder, port)))
+    monkeypatch.setattr(ThreadingHTTPServer, "serve_forever", lambda self: calls.append("served"))
+    arguments = ["--serve", "--port", "0"] if asked else []
     assert course.main(["site", "--here", *arguments]) == built
     folder = ROOT / "build" / "site"
-    assert calls == [[sys.executable, ROOT / "docs" / "build.py", "--out", folder]]
-    assert shown == [(folder, 8000)] * (served if built == 0 else 0)
+    first = [sys.executable, ROOT / "docs" / "build.py", "--out", folder]
+    assert calls == [first, *served * ["served"]]
+    assert ("http://127.0.0.1:" in capsys.readouterr().out) == bool(served)
 
 
-def test_what_is_served_is_read_under_its_own_kind_and_a_taken_port_is_told(course, tmp_path):
+def test_what_is_served_is_read_under_its_own_kind(course, tmp_path):
     (tmp_path / "page.mjs").write_text("export {}")
-    code = "import course, pathlib, sys; course.serve(pathlib.Path(sys.argv[1]), 0)"
-    command = [sys.executable, "-u", "-c", code, str(tmp_path)]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            address = process.stdout.readline().split()[0]
-            with urllib.request.urlopen(f"{address}page.mjs", timeout=30) as answer:
-                assert answer.headers["Content-Type"] == "text/javascript"
-            port = urllib.parse.urlsplit(address).port
-            with pytest.raises(course.Stop, match=f"Port {port} .* choose another: --port"):
-                course.serve(tmp_path, port)
-        finally:
-            process.kill()
+    with course.listen(tmp_path, 0) as server:
+        Thread(target=server.handle_request, daemon=True).start()
+        page = f"http://127.0.0.1:{server.server_port}/page.mjs"
+        with urllib.request.urlopen(page, timeout=30) as answer:
+            assert answer.headers["Content-Type"] == "text/javascript"
+
+
+def test_a_port_that_cannot_be_had_is_told_before_the_site_is_built(course, monkeypatch, capsys):
+    monkeypatch.setattr(course, "call", lambda *_: pytest.fail("the site was built"))
+    with course.listen(Path(), 0) as server:
+        taken = str(server.server_port)
+        assert course.main(["site", "--here", "--serve", "--port", taken]) == 2
+    assert f"Port {taken} " in capsys.readouterr().err
+    for port in ("70000", "-1"):
+        with pytest.raises(SystemExit):
+            course.main(["site", "--here", "--serve", f"--port={port}"])
+        assert f"{port}; a number from 0 to 65535" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("held", ['{"cells": []}', '{"metadata": {"kernelspec": {}}}', "no JSON"])
+def test_no_notebook_is_written_over_that_this_command_did_not_make(
+    course, lessons, tmp_path, monkeypatch, capsys, held
+):
+    monkeypatch.setattr(course, "enter_environment", lambda *_: pytest.fail("the set-up began"))
+    (tmp_path / "mine").mkdir()
+    own = tmp_path / "mine" / "01_words.ipynb"
+    own.write_text(held)
+    run = ["run", "--notebooks", str(lessons), "--out", str(own.parent)]
+    assert course.main([*run, "--only", "1"]) == 2
+    assert f"{own} was not made by this command" in capsys.readouterr().err
+    assert own.read_text() == held
+    own.write_text('{"cells": [], "metadata": {"papermill": {}}}')
+    args = course.parse([*run, "--only", "1"])
+    assert [lesson.name for lesson, _ in course.plan(args)] == [own.name]
+
+
+def test_a_folder_without_a_name_and_a_limit_below_0_are_refused(course, capsys):
+    for option in (["--out", ""], ["--cell-timeout=-5"], ["--jobs", "0"]):
+        with pytest.raises(SystemExit):
+            course.main(["run", *option])
+        assert option[0].partition("=")[0] in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("stamp", ["[1]", '"x"', "7", "{"])
+def test_a_stamp_that_is_none_means_a_set_up_that_did_not_end(course, tmp_path, monkeypatch, stamp):
+    monkeypatch.setattr(course, "STAMP", tmp_path / "course.json")
+    (tmp_path / "course.json").write_text(stamp)
+    assert course.read_stamp() == {} and not course.is_ready(None)
 
 
 def test_an_unknown_command_lists_the_known_ones(course, capsys):
