@@ -45,6 +45,7 @@ def hide(hideable, draw, generator=None):
     Returns:
         hidden (B, T) bool and weights (B,) float64. The mean of weight · hidden is 1 at each word.
     """
+    choice("draw", draw, DRAWS)
     rows = len(hideable)
 
     def uniform(*shape):  # in [0, 1), of 53 bits: float32 would have no rates below 6e-8
@@ -91,7 +92,7 @@ class DiffusionCollator(MaskingCollator):
             tokenizer, rate=1.0, mask_share=1.0, random_share=0.0,
             pad_to_multiple_of=pad_to_multiple_of, seed=seed,
         )  # fmt: skip
-        self.draw = choice("draw", draw, DRAWS)
+        self.draw = choice("draw", draw, DRAWS)  # before there is a batch to hide
 
     def prepare(self, examples):
         """As a `MaskingCollator` does, and each row must have a word to hide."""

@@ -17,6 +17,7 @@ from mlm_lib.engine.padding import pad_examples
 from mlm_lib.grammar import Estimate
 from mlm_lib.labels import IGNORE
 from mlm_lib.masked_lm import tokens_of
+from mlm_lib.masking import marks_pieces
 from mlm_lib.training import modes_kept
 
 # ------------------------------------------------------------------------------------ answers
@@ -350,9 +351,11 @@ def pseudo_log_likelihood(model, tokenizer, texts, *, whole_word=False, batch_si
 
     Raises:
         ValueError: one str for a list, a text without a token, or longer than the model reads; a
-            `batch_size` below 1.
+            `batch_size` below 1; `whole_word` without WordPiece.
     """
     whole_number("batch_size", batch_size)
+    if whole_word and not marks_pieces(tokenizer):
+        raise ValueError("whole_word needs the ## pieces of WordPiece, and this tokenizer has none")
     texts = list(iterable("texts", texts, "texts"))
     rows = [encoded(model, tokenizer, text) for text in texts]
     questions = []  # the text's number; from where to where it is hidden; the first is scored

@@ -103,7 +103,11 @@ class Grammar:
             yield self._worlds[draw(rng, self._shares)].sample(rng)
 
     def log_prob(self, words):
-        """log P(document), its end included; -inf for what the grammar cannot say."""
+        """log P(document), its end included; -inf for what the grammar cannot say.
+
+        -inf also where each word has its least chance, 700 nats in all below its largest: there
+        float64 ends.
+        """
         ids = self._ids(words)
         if not len(ids) or (ids < 0).any():
             return -math.inf
@@ -314,7 +318,7 @@ class Grammar:
 def _possible(possible, words):
     if not possible:
         told = f"no document of this grammar reads so: {' '.join(map(str, words))[:200]!r}"
-        raise ValueError(f"{told}; is its world loaded, and was it not cut short?")
+        raise ValueError(f"{told}; its world is not loaded, it was cut short, or float64 ends here")
 
 
 # ------------------------------------------------------------------------------------ one world

@@ -170,6 +170,15 @@ def span_law(rate):
 # ------------------------------------------------------------------------------------ batches
 
 
+def marks_pieces(tokenizer):
+    """Whether ## stands before what continues a word, as in WordPiece.
+
+    A byte-level vocabulary may hold ## as well, for a heading. transformers tells by a model.
+    """
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    return backend is None or type(backend.model).__name__ == "WordPiece"
+
+
 class MaskingCollator:
     """Turn a list of encoded texts into a padded, freshly masked batch: a `collate_fn`.
 
@@ -216,10 +225,7 @@ class MaskingCollator:
         self.random_token_ids = torch.tensor(sorted(set(vocab.values()).difference(special)))
         self.continues = torch.zeros_like(self.is_special)  # (V,) the ## pieces
         self.continues[[index for token, index in vocab.items() if token.startswith("##")]] = True
-        # A byte-level vocabulary may hold ## as well, for a heading. transformers tells by a model.
-        backend = getattr(tokenizer, "backend_tokenizer", None)
-        wordpiece = backend is None or type(backend.model).__name__ == "WordPiece"
-        if strategy != "token" and not (wordpiece and self.continues.any()):
+        if strategy != "token" and not (marks_pieces(tokenizer) and self.continues.any()):
             raise ValueError(f"strategy={strategy!r} needs the ## pieces of WordPiece")
         table = repr(sorted(vocab.items())).encode()
         self.vocabulary = hashlib.blake2b(table, digest_size=8).hexdigest()

@@ -54,15 +54,11 @@ from mlm_lib.wordpiece import WordPieceTokenizer
 # What holds where a recipe is silent and no class has a default: a model that a laptop trains. Rows
 # of like length share a batch.
 DEFAULTS = {
-    "objective": "masked",
-    "data": [{"corpus": "grammar"}],
-    "tokenizer": {"vocab_size": 8192},
-    "model": {"hidden_size": 128, "num_layers": 2, "num_heads": 2},
-    "masking": {},
+    "objective": "masked", "data": [{"corpus": "grammar"}], "tokenizer": {"vocab_size": 8192},
+    "model": {"hidden_size": 128, "num_layers": 2, "num_heads": 2}, "masking": {},
     "training": {"steps": None, "group_by_length": True},
-    "show": {"sentences": []},
-    "save": {"dtype": "float32"},
-}
+    "show": {"sentences": []}, "save": {"dtype": "float32"},
+}  # fmt: skip
 COLLATORS = {"masked": MaskingCollator, "diffusion": DiffusionCollator}  # by objective
 # By [model] encoder, and how much wider than hidden_size the feed-forward part is, if not said.
 ENCODERS = {"bert": (EncoderConfig, 4), "modern": (ModernConfig, 1.5)}

@@ -5,6 +5,7 @@ ours, and `load_state_dict` sees to it that each name finds its partner, of its 
 """
 
 import json
+import os
 import shutil
 import warnings
 from contextlib import contextmanager, suppress
@@ -240,7 +241,7 @@ def find_checkpoint(name):
         ValueError: an empty name, or None.
     """
     name = path_name("name", name)
-    for folder in (Path(name).expanduser(), DATA / name):
+    for folder in (Path(os.path.expanduser(name)), DATA / name):
         if (folder / "config.json").is_file():
             return folder
     wanted = {"ignore_patterns": "*/*", "allow_patterns": ["*.json", "*.txt", SAFE]}
@@ -333,8 +334,10 @@ def _read_model(folder):
     with _quietly(folder):
         settings = json.loads((folder / "config.json").read_bytes())
         kind = settings.pop("model_type", "bert")
-    if kind not in PARTNERS:
+    if str(kind) not in PARTNERS:
         raise ValueError(f"{folder} holds a {kind!r} model; only a {' or a '.join(PARTNERS)} fits")
+    if "quantization_config" in settings:  # its scales would be left out
+        raise ValueError(f"{folder} is quantised; take the original")
     settings = {name: settings[name] for name in (*SETTINGS[kind], *READ) if name in settings}
     # Before a list of so many is made.
     whole_number("num_hidden_layers", settings.get("num_hidden_layers", 1), most=MOST_LAYERS)

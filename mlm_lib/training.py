@@ -264,15 +264,10 @@ def train(model, dataset, collator, config, *, out=None, resume=False, evaluate=
             if over or due(config.log_every) or evaluating:
                 speed = (history.tokens - tokens_before) / (history.seconds - seconds_before)
                 row = {
-                    "step": history.step,
-                    "epoch": order.epoch,
-                    "loss": history.mean_loss(),
-                    "learning_rate": rate,
-                    "gradient_norm": history.norm,
-                    "tokens": history.tokens,
-                    "seconds": round(history.seconds, 3),
-                    "tokens_per_second": round(speed, 1),
-                }
+                    "step": history.step, "epoch": order.epoch, "loss": history.mean_loss(),
+                    "learning_rate": rate, "gradient_norm": history.norm, "tokens": history.tokens,
+                    "seconds": round(history.seconds, 3), "tokens_per_second": round(speed, 1),
+                }  # fmt: skip
                 if evaluating:
                     states = random_states.here()  # what it draws changes nothing that follows
                     with modes_kept(model):
