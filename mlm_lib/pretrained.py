@@ -13,7 +13,7 @@ from pathlib import Path
 from pickle import UnpicklingError
 
 import torch
-from huggingface_hub import HfApi, snapshot_download
+from huggingface_hub import HfApi, get_hf_file_metadata, hf_hub_url, snapshot_download
 from transformers import AutoConfig, AutoModelForMaskedLM, AutoTokenizer
 from transformers.modeling_utils import load_state_dict
 from transformers.utils import logging
@@ -246,7 +246,9 @@ def find_checkpoint(name):
             return folder
     wanted = {"ignore_patterns": "*/*", "allow_patterns": ["*.json", "*.txt", SAFE]}
     try:
-        HfApi().model_info(name, timeout=10)  # the next would wait for a silent hub without end
+        # What comes after would wait for a silent hub without end, or for minutes.
+        HfApi().model_info(name, timeout=10)
+        get_hf_file_metadata(hf_hub_url(name, "config.json"), timeout=10)
         folder = Path(snapshot_download(name, **wanted))
         if not any(folder.glob(SAFE)):
             snapshot_download(name, allow_patterns=PICKLED)

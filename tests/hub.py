@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 from urllib.parse import parse_qs, unquote, urlsplit
 
@@ -25,6 +26,11 @@ class Hub(http.server.BaseHTTPRequestHandler):
         parts = re.sub("^(/api)?(/models|/datasets)?/", "", path).split("/")
         name, (action, *rest) = "/".join(parts[:2]), [*parts[2:], ""]
         self.server.asked.append((name, self.command, path))
+        fault = self.server.faults.get(name)
+        if fault == "failing":
+            return self.reply(500, {})
+        if fault == "mute" and action == "resolve":
+            return time.sleep(600)
         if name in self.server.expired:  # an answer to a token that is not valid
             return self.reply(
                 401, {"X-Error-Message": "Invalid credentials in Authorization header"}
@@ -57,8 +63,18 @@ class Hub(http.server.BaseHTTPRequestHandler):
         for name, value in headers.items():
             self.send_header(name, str(value))
         self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(body)
+        if self.command == "HEAD":
+            return
+        fault = self.fault() if len(body) > 1000 else None  # a file of weights
+        self.wfile.write(body[: len(body) // 2] if fault else body)
+        if fault == "stalled":
+            self.wfile.flush()
+            time.sleep(600)
+
+    def fault(self):
+        """What goes wrong with this repository's files half-way: "stalled" or "dropped"."""
+        name = "/".join(urlsplit(self.path).path.split("/")[1:3])
+        return self.server.faults.get(name)
 
     def log_message(self, *args):
         pass
@@ -73,14 +89,16 @@ def entry(file, content):
 
 
 @contextlib.contextmanager
-def serve(repositories, *, gated=(), expired=()):
+def serve(repositories, *, gated=(), expired=(), faults={}):
     """Serves {name: {file: bytes}} in the block; yields its URL and what it was asked so far.
 
-    A gated repository lists its files and hands out none, an expired one refuses the token.
+    A gated repository lists its files and hands out none, an expired one refuses the token. By
+    `faults` one is "failing" (an error of the server), "mute" (it never answers for a file),
+    "stalled" (after half of a file it sends no more) or "dropped" (after half it hangs up).
     """
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Hub)
     server.repositories, server.asked = repositories, []
-    server.gated, server.expired = gated, expired
+    server.gated, server.expired, server.faults = gated, expired, faults
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
         yield f"http://127.0.0.1:{server.server_port}", server.asked

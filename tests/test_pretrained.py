@@ -457,7 +457,7 @@ def test_hub_files_that_are_not_needed_are_not_downloaded(hub):
         ("online", "none-at-all", ["none-at-all", "no folder", "hub"]),
         ("online", "acme/gated", ["acme/gated", "hub", "gated repo"]),
         ("online", "acme/expired", ["acme/expired", "credentials"]),
-        ("online", "acme/unconfigured", ["acme--unconfigured", "config.json"]),
+        ("online", "acme/unconfigured", ["acme/unconfigured", "config.json"]),
         ("online", "acme/untokenized", ["acme--untokenized", "no tokenizer.json"]),
         *((state, "never", ["never", "hub"]) for state in ("down", "offline", "silent")),
         *((state, "acme/never", ["acme/never", "hub"]) for state in ("down", "offline")),
