@@ -378,6 +378,7 @@ REFUSED = [f"acme/{name}" for name in ("untokenized", "unconfigured", "gated", "
 ONLINE = [*CACHED, *REFUSED, "none-at-all"]
 AWAY = [*CACHED, "acme/parts", "acme/stump", "acme/never", "never"]
 FEW = ["acme/tiny", "never"]
+FAULTS = {"failing": "500", "mute": "timed out", "stalled": "timed out", "dropped": "complete"}
 OFFERED = [name.removeprefix("acme/") for name in (*CACHED, "parts", *REFUSED[:3])]
 
 
@@ -415,24 +416,38 @@ def hub(original, tmp_path_factory):
         home["HF_ENDPOINT"] = url
         online = answer_of(start("ask_checkpoints.py", home))
     home |= {"CALLS": json.dumps(AWAY), "PARTS_OF": ""}
-    with socket.create_server(("127.0.0.1", 0)) as mute:  # it accepts, and never answers
+    whole = {file.name: file.read_bytes() for file in original.iterdir()}
+    faults = {f"acme/{kind}": kind for kind in FAULTS}
+    with (
+        socket.create_server(("127.0.0.1", 0)) as mute,  # it accepts, and never answers
+        serve(dict.fromkeys(faults, whole), faults=faults) as (faulty, _),
+    ):
         url = f"http://127.0.0.1:{mute.getsockname()[1]}"
         states = {"down": home, "offline": home | {"HF_HUB_OFFLINE": "1"}}
         states["silent"] = home | {"HF_ENDPOINT": url, "CALLS": json.dumps(FEW)}
+        names = {"down": AWAY, "offline": AWAY, "silent": FEW}
+        for name in faults:  # a second for what is 10 by default
+            ours = {"HF_ENDPOINT": faulty, "HF_HUB_DOWNLOAD_TIMEOUT": "1"}
+            names[name] = [name]
+            states[name] = home | ours | {"CALLS": json.dumps([name])}
         away = {state: start("ask_checkpoints.py", states[state]) for state in states}
         found = {state: answer_of(away[state]) for state in states}
-    names = {"down": AWAY, "offline": AWAY, "silent": FEW}
+        names["mended"] = list(faults)
+        faults.clear()
+        mended = home | {"HF_ENDPOINT": faulty, "CALLS": json.dumps(names["mended"])}
+        found["mended"] = answer_of(start("ask_checkpoints.py", mended))
     found = {state: dict(zip(names[state], found[state], strict=True)) for state in found}
     return found | {"online": dict(zip(ONLINE, online, strict=True)), "asked": asked}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("state", ["online", "down", "offline", "silent"])
+@pytest.mark.parametrize("state", ["online", "down", "offline", "silent", "mended"])
 def test_hub_checkpoints_are_downloaded_and_then_open_without_a_network(hub, original, state):
     """Those that others have cached in part, too, and broken-off ones once they are completed."""
     model, tokenizer = load_checkpoint(original)
     expected = model(torch.tensor([tokenizer("a [MASK] abc").input_ids]))["logits"]
-    for name in {*CACHED, "acme/parts"} & hub[state].keys():
+    names = {*CACHED, "acme/parts", *(f"acme/{kind}" for kind in FAULTS)}
+    for name in names & hub[state].keys():
         assert len(hub[state][name]) == 1, hub[state][name]  # logits, or an error in three parts
         torch.testing.assert_close(torch.tensor(hub[state][name]), expected)
 
@@ -462,6 +477,7 @@ def test_hub_files_that_are_not_needed_are_not_downloaded(hub):
         *((state, "never", ["never", "hub"]) for state in ("down", "offline", "silent")),
         *((state, "acme/never", ["acme/never", "hub"]) for state in ("down", "offline")),
         *((state, "acme/stump", ["stump", "model.safetensors"]) for state in ("down", "offline")),
+        *((f"acme/{kind}", f"acme/{kind}", ["hub", why]) for kind, why in FAULTS.items()),
     ],
 )
 def test_hub_failures_are_one_sentence(hub, state, name, words):
