@@ -445,7 +445,7 @@ def check_device(name: str) -> None:
     import torch
 
     try:
-        torch.empty(1, device=name)  # tells also whether there is a cuda:3
+        torch.empty(1, device=name).cpu()  # tells also whether there is a cuda:3; none has "meta"
     except (RuntimeError, AssertionError):
         there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
         present = ", ".join(["auto", "cpu", *(kind for kind in there if there[kind])])

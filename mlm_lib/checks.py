@@ -136,7 +136,7 @@ def torch_device(name, value):
     if value == "auto":
         value = "cuda" if torch.cuda.is_available() else "cpu"
     try:
-        torch.empty(0, device=value)
+        torch.empty(1, device=value).cpu()  # which of "meta" cannot be had
         return torch.device(value)
     except (RuntimeError, AssertionError, TypeError):
         raise refused(name, value, "a device of this machine, such as cpu or cuda,") from None

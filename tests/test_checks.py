@@ -216,3 +216,9 @@ def test_auto_is_cuda_or_the_cpu_and_never_anything_else(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
     assert checks.torch_device("DEVICE", "auto") == torch.device("cpu")
+
+
+@pytest.mark.parametrize("device", ["meta", "cuda:99", "tpu", None, 1.5])
+def test_a_device_without_tensors_to_look_at_is_refused(device):
+    with pytest.raises(ValueError, match="DEVICE="):
+        checks.torch_device("DEVICE", device)

@@ -281,11 +281,11 @@ def test_lab_passes_options_on_and_serves_root(
     assert ("You are root" in capsys.readouterr().out) == added
 
 
-def test_an_absent_device_is_told_with_those_present(course, lessons, capsys):
-    out = str(lessons / "out")
-    arguments = ["run", "--here", "--notebooks", str(lessons), "--out", out, "-p", "DEVICE=cuda:99"]
-    assert course.main(arguments) == 2
-    assert "no device cuda:99" in (told := capsys.readouterr().err) and "auto, cpu" in told
+@pytest.mark.parametrize("device", ["cuda:99", "meta"])
+def test_an_absent_device_is_told_with_those_present(course, lessons, capsys, device):
+    run = ["run", "--here", "--notebooks", str(lessons), "--out", str(lessons / "out")]
+    assert course.main([*run, "-p", f"DEVICE={device}"]) == 2
+    assert f"no device {device}" in (told := capsys.readouterr().err) and "auto, cpu" in told
     assert not (lessons / "out").exists()
 
 
