@@ -26,7 +26,7 @@ def found():
     settings = {
         "one thread": {"OMP_NUM_THREADS": "1"},
         "again": {"OMP_NUM_THREADS": "1"},
-        "two threads": {"OMP_NUM_THREADS": "2"},
+        "two threads": {"OMP_NUM_THREADS": "2", "OMP_WAIT_POLICY": "PASSIVE"},
         "an old processor": {"OMP_NUM_THREADS": "1", "ATEN_CPU_CAPABILITY": "default"},
     }
     started = {name: start("seeded_digests.py", env) for name, env in settings.items()}
