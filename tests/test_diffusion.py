@@ -382,3 +382,8 @@ def test_a_sum_over_nothing_or_over_more_subsets_than_one_waits_for_is_refused(w
 def test_a_table_of_another_length_is_refused():
     with pytest.raises(ValueError, match=r"\(1, V\)"):
         exact_nelbo(lambda words, observed: torch.zeros(2, 3), [0])
+
+
+def test_an_unknown_way_to_hide_is_refused_by_name():
+    with pytest.raises(ValueError, match="draw='stratifed'; one of independent, stratified, count"):
+        hide(torch.ones(2, 5, dtype=torch.bool), "stratifed")

@@ -21,7 +21,8 @@ from readers import (
     masked_rows,
 )
 from scipy import stats
-from transformers import pipeline
+from tokenizers import Tokenizer, models
+from transformers import PreTrainedTokenizerFast, pipeline
 
 from mlm_lib.evaluation import (
     Answers,
@@ -550,3 +551,14 @@ def test_pairs_lose_what_both_share():
 def test_what_has_no_interval_is_refused(values, confidence, message):
     with pytest.raises(ValueError, match=message):
         interval(values, confidence=confidence)
+
+
+def test_whole_words_are_refused_where_nothing_marks_their_pieces():
+    vocabulary = {
+        token: place for place, token in enumerate(["[MASK]", "[CLS]", "[SEP]", "a", "b"])
+    }
+    special = {"mask_token": "[MASK]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
+    byte_pairs = Tokenizer(models.BPE(vocabulary, []))
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=byte_pairs, **special)
+    with pytest.raises(ValueError, match="whole_word needs the ## pieces"):
+        pseudo_log_likelihood(None, tokenizer, ["a b"], whole_word=True)

@@ -103,7 +103,7 @@ def test_a_folder_may_be_named_in_every_usual_way(folder, monkeypatch, form):
     assert_same_logits(load_quietly(names[form])[0], folder)
 
 
-@pytest.mark.parametrize("name", ["~/nowhere", "no/where/at/all", "C:\\no"])
+@pytest.mark.parametrize("name", ["~/nowhere", "~nosuchuser/x", "no/where/at/all", "C:\\no"])
 def test_a_folder_that_is_none_is_an_error_without_a_network(
     tmp_path, monkeypatch, no_network, name
 ):
@@ -205,6 +205,8 @@ BAD = {
     "layers without end": (settings(num_hidden_layers=2 * 10**9), ["num_hidden_layers=2000000000"]),
     "one layer too many": (settings(num_hidden_layers=3), ["lacks 16", ".layer.2."]),
     "RoBERTa": (settings(model_type="roberta"), ["'roberta'", "bert or a modernbert"]),
+    "a list of kinds": (settings(model_type=["bert"]), ["['bert']", "bert or a modernbert"]),
+    "scaled float8": (settings(quantization_config={"quant_method": "fp8"}), ["quantised"]),
     "a decoder": (settings(is_decoder=True), ["is_decoder=True", "False"]),
     "relative positions": (
         settings(position_embedding_type="relative_key"),
