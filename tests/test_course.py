@@ -190,7 +190,8 @@ def test_a_folder_without_a_name_and_a_limit_below_0_are_refused(course, capsys)
     for option in (["--out", ""], ["--cell-timeout=-5"], ["--jobs", "0"]):
         with pytest.raises(SystemExit):
             course.main(["run", *option])
-        assert option[0].partition("=")[0] in capsys.readouterr().err
+        named = f"argument {option[0].partition('=')[0]}: "
+        assert named in (told := capsys.readouterr().err) and "is needed" in told
 
 
 @pytest.mark.parametrize("stamp", ["[1]", '"x"', "7", "{"])
