@@ -376,9 +376,10 @@ class Texts:
         self.rows = _cut(tokenizer, whole, max_length)
         self.held = _cut(tokenizer, _encoded(tokenizer, self.validation), max_length)
         kept, tokens = sum(map(len, self.rows)), sum(map(len, whole))
+        if empty := len(whole) - len(self.rows):
+            warnings.warn(f"{empty:,} texts of {self.name} hold no known word and are left out")
         if kept < tokens / 2:
-            cut = f"{tokens - kept:,} of the {tokens:,} tokens of {self.name} are cut off"
-            warnings.warn(f"{cut}; texts of at most max_length={max_length} tokens lose none")
+            warnings.warn(f"{kept:,} of {tokens:,} tokens of {self.name} lie within {max_length=}")
         self.blocks = []
         if self.blocks_every:
             inner = [row[1:-1] for row in whole]  # without [CLS] and [SEP]

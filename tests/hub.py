@@ -114,7 +114,11 @@ def start(script, environment):
         for name, value in os.environ.items()
         if not re.match("HF_|.*_PROXY", name, re.IGNORECASE)
     }
-    ours = {"PYTHONPATH": str(ROOT), "PYTHONUTF8": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
+    ours = {
+        "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}",
+        "PYTHONUTF8": "1",
+        "HF_HUB_DISABLE_TELEMETRY": "1",
+    }
     return subprocess.Popen(
         [sys.executable, ROOT / "tests" / "scripts" / script],
         env=keep | ours | environment,

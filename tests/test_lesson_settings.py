@@ -1,23 +1,29 @@
 """Each lesson with other settings: it runs to its end, or says which value is wrong."""
 
+import csv
+import json
 import sys
 import types
 from pathlib import Path
 
 import matplotlib
+import other_checkpoints
 import pytest
 import torch
+from hub import answer_of, serve, start
 from nbformat import NO_CONVERT, read
 
 from classroom.runner import execute, fresh_names
+from mlm_lib.corpus import load_corpus
 
 NOTEBOOKS = Path(__file__).parent.parent / "notebooks"
 
+SMALL, OTHER, MODERN = ({"CHECKPOINT": name} for name in ("small", "other", "modern"))
 # Settings that must run to the end, and those that must be refused with their name.
 RUN = {
     "00": [
         {"TOP_K": 1, "SENTENCE": "[MASK] is the capital of france ."},
-        {"OWN_SENTENCE": "The [MASK]!", "TOP_K": 50, "SEED": 7},
+        {"OWN_SENTENCE": "The [MASK]!", "TOP_K": 50, "SEED": 7} | SMALL,
     ],
     "01": [
         {"CORPUS": "grammar", "SIZES": [500, 700, 20000]},
@@ -25,7 +31,7 @@ RUN = {
     ],
     "02": [
         {"RATE": 0.3, "SEED": 5, "MASK_SHARE": 1, "RANDOM_SHARE": 0},
-        {"RATE": 1, "MASK_SHARE": 0, "RANDOM_SHARE": 1, "EPOCHS": 1},
+        {"RATE": 1, "MASK_SHARE": 0, "RANDOM_SHARE": 1, "EPOCHS": 1} | OTHER,
     ],
     "03": [
         {
@@ -34,7 +40,7 @@ RUN = {
             "SEED": 3,
             "STEPS": 30,
         },
-        {"PASSAGE": "film", "HIDE": ["film"]},
+        {"PASSAGE": "film", "HIDE": ["film"]} | SMALL,
     ],
     "04": [
         {
@@ -43,6 +49,7 @@ RUN = {
             "SEED": 5,
             "MASKINGS": 2,
         }
+        | SMALL
     ],
     "05": [
         {
@@ -52,6 +59,7 @@ RUN = {
             "LENGTH": 512,
             "VOCAB_SIZE": 30522,
         }
+        | SMALL
     ],
     "06": [
         {
@@ -60,7 +68,8 @@ RUN = {
             "OTHER": "madrid",
             "LAYER": 0,
             "DEVICE": "cpu",
-        },
+        }
+        | SMALL,
         {
             "SENTENCE": "raise an error if the file does not [MASK] .",
             "WORD": "file",
@@ -75,23 +84,32 @@ RUN = {
             "SENTENCES": ["the capital of [MASK] is [MASK] and the capital of spain is [MASK] ."],
             "ANSWERS": [["france", "paris", "madrid"]],
             "STEPS": 2,
-        },
+        }
+        | SMALL,
     ],
-    "08": [{"WORLD": "animals", "SEED": 3, "STEPS": 60, "LEARNING_RATE": 5e-4, "HELD_OUT": 60}],
-    "09": [{"SEED": 2**32 - 1, "STEPS": 1}],
-    "10": [{"WIDTH": 7, "STEPS": 11, "MASKED_STEPS": 13, "DOCUMENTS": 32}],
-    "11": [{"CORPUS": "grammar", "SAMPLES": 1}],
-    "12": [{"SEED": 3, "LENGTH": 40, "SENTENCE": "[MASK] is the capital of france ."}],
+    "08": [
+        {"WORLD": "animals", "SEED": 3, "STEPS": 60, "LEARNING_RATE": 5e-4, "HELD_OUT": 60} | SMALL
+    ],
+    "09": [{"SEED": 2**32 - 1, "STEPS": 1} | SMALL],
+    "10": [{"WIDTH": 7, "STEPS": 11, "MASKED_STEPS": 13, "DOCUMENTS": 32} | SMALL],
+    "11": [{"CORPUS": "grammar", "SAMPLES": 1} | SMALL],
+    "12": [{"SEED": 3, "LENGTH": 40, "SENTENCE": "[MASK] is the capital of france ."} | OTHER],
     "13": [{"SEED": 3, "LEARNING_RATE": 1e-3}],
-    "14": [{"SEED": 3, "SIZES": [11, 40, 90], "SEEDS": 2}],
-    "15": [{"SEED": 3, "STEPS": 7, "HELD_OUT": 31, "WRITTEN": 13}],
-    "16": [{"SEED": 5, "REVIEWS": 9, "LEARNING_RATE": 1e-3, "STEPS": 12, "DOCUMENTS": 60}],
+    "14": [{"SEED": 3, "SIZES": [11, 40, 90], "SEEDS": 2} | OTHER],
+    "15": [{"SEED": 3, "STEPS": 7, "HELD_OUT": 31, "WRITTEN": 13} | OTHER],
+    "16": [{"SEED": 5, "REVIEWS": 9, "LEARNING_RATE": 1e-3, "STEPS": 12, "DOCUMENTS": 60} | SMALL],
 }
 REFUSED = {
     "00": [{"TOP_K": 9000}, {"SENTENCE": "no blank here ."}, {"OWN_SENTENCE": "[MASK] and [MASK]"}],
     "01": [{"VOCAB_SIZE": 50}, {"SIZES": [500, 250]}, {"SIZES": []}],
-    "02": [{"RATE": 1.4}, {"MASK_SHARE": 0.8, "RANDOM_SHARE": 0.3}, {"RATE": 0}, {"BATCHES": 2.5}],
-    "03": [{"HIDE": ["zebra"]}, {"HIDE": "election"}, {"PASSAGE": ""}, {"SEED": 2**33}],
+    "02": [
+        MODERN,
+        {"RATE": 1.4},
+        {"MASK_SHARE": 0.8, "RANDOM_SHARE": 0.3},
+        {"RATE": 0},
+        {"BATCHES": 2.5},
+    ],
+    "03": [MODERN, {"HIDE": ["zebra"]}, {"HIDE": "election"}, {"PASSAGE": ""}, {"SEED": 2**33}],
     "04": [
         {"HIDDEN": []},
         {"HIDDEN": ["zebra"]},
@@ -103,6 +121,7 @@ REFUSED = {
         {"SEED": 2**32},
     ],
     "05": [
+        MODERN,
         {"SEED": 2**32},
         {"SENTENCE": "no blank here ."},
         {"LENGTH": 12.5},
@@ -110,6 +129,7 @@ REFUSED = {
         {"BATCH": 1, "LENGTH": 7, "VOCAB_SIZE": 2},
     ],
     "06": [
+        MODERN,
         {"SEED": 2**32},
         {"OTHER": ""},
         {"OTHER": "unforgettably"},
@@ -119,6 +139,7 @@ REFUSED = {
         {"OTHER": "the [MASK]"},
     ],
     "07": [
+        MODERN,
         {"SEED": 2**32},
         {"SENTENCES": []},
         {"SENTENCES": "[MASK] [MASK]"},
@@ -135,6 +156,7 @@ REFUSED = {
         {"HELD_OUT": 2.5},
     ],
     "09": [
+        MODERN,
         {"SEED": 2**32},
         {"LEARNING_RATE": 1e-2},
         {"FACTORS": []},
@@ -150,6 +172,7 @@ REFUSED = {
         {"OWN": "nowhere.txt"},
     ],
     "10": [
+        MODERN,
         {"SEED": 2**32 - 1},
         {"DOCUMENTS": 10},
         {"WIDTH": 5000},
@@ -169,6 +192,7 @@ REFUSED = {
         {"HELD_OUT": 0},
     ],
     "12": [
+        MODERN,
         {"SENTENCE": "no blank here ."},
         {"SCORED": 50, "DOCUMENTS": 40},
         {"LENGTH": 400, "RANKED": 20},
@@ -184,6 +208,7 @@ REFUSED = {
         {"DOCUMENTS": 2.5},
     ],
     "14": [
+        MODERN,
         {"SIZES": [50, 20]},
         {"SIZES": [20, 555]},
         {"RESULTS": "nowhere.csv"},
@@ -191,6 +216,7 @@ REFUSED = {
         {"FULL": "no"},
     ],
     "15": [
+        MODERN,
         {"SEED": -1},
         {"STEPS": 0},
         {"WRITTEN": 200},
@@ -224,11 +250,21 @@ def lesson_of(name):
     return read(path, NO_CONVERT)
 
 
+@pytest.fixture(scope="module")
+def checkpoints(tmp_path_factory):
+    """A folder of checkpoints, by the names that settings give them."""
+    folder = tmp_path_factory.mktemp("checkpoints")
+    other_checkpoints.a_small_bert(folder / "small")
+    other_checkpoints.another_bert(folder / "other")
+    other_checkpoints.a_modernbert(folder / "modern")
+    return folder
+
+
 @pytest.fixture
-def names(tmp_path, monkeypatch):
+def names(checkpoints, monkeypatch):
     """Where the cells of a lesson run: in this process, since the start of a kernel would take most
-    of the time, in an empty `__main__` and an empty folder, as a kernel has them."""
-    monkeypatch.chdir(tmp_path)
+    of the time, in an empty `__main__` and a folder of checkpoints alone."""
+    monkeypatch.chdir(checkpoints)
     monkeypatch.setitem(sys.modules, "__main__", types.ModuleType("__main__"))
     backend, threads = matplotlib.get_backend(), torch.get_num_threads()
     matplotlib.use("agg")
@@ -253,6 +289,14 @@ def begin(lesson, names, *several):
     return list(enumerate(cells, start=1))[place + 1 :]
 
 
+def run(name, values, names):
+    """A lesson to its end, in its quick form but for these values."""
+    lesson = lesson_of(name)
+    quick = lesson.metadata.get("mlm_course", {}).get("quick", {})
+    for number, cell in begin(lesson, names, quick, values):
+        execute(cell.source, f"cell {number}", names)
+
+
 def test_every_lesson_is_tried_with_three_settings():
     for lesson in NOTEBOOKS.glob("[0-9][0-9]_*.ipynb"):
         number = lesson.name[:2]
@@ -262,10 +306,7 @@ def test_every_lesson_is_tried_with_three_settings():
 @pytest.mark.slow
 @pytest.mark.parametrize("name, values", cases(RUN))
 def test_a_lesson_runs_to_its_end_with_other_settings(name, values, names):
-    lesson = lesson_of(name)
-    quick = lesson.metadata.get("mlm_course", {}).get("quick", {})
-    for number, cell in begin(lesson, names, quick, values):
-        execute(cell.source, f"cell {number}", names)
+    run(name, values, names)
 
 
 @pytest.mark.slow
@@ -275,3 +316,39 @@ def test_a_wrong_setting_is_refused_with_its_name_by_the_cell_that_checks(name, 
     with pytest.raises(ValueError) as caught:
         execute(check.source, f"cell {number}", names)
     assert all(setting in str(caught.value) for setting in values), caught.value
+
+
+def written(path):
+    """A table of reviews as people have them: other columns, another name, cells left empty."""
+    rows = [{"stars": 3, "review": text} for text in ["", *load_corpus("reviews")[:120], ""]]
+    with open(path, "w", encoding="utf-8", newline="") as file:
+        table = csv.DictWriter(file, ["stars", "review"])
+        table.writeheader()
+        table.writerows(rows)
+    return path
+
+
+@pytest.mark.slow
+def test_models_and_data_sets_of_the_hub_are_what_lessons_run_on(checkpoints, tmp_path):
+    offered = {
+        f"acme/{name}": {file.name: file.read_bytes() for file in (checkpoints / name).iterdir()}
+        for name in ("small", "modern")
+    }
+    offered["acme/films"] = {"train.csv": written(tmp_path / "train.csv").read_bytes()}
+    small, modern = {"CHECKPOINT": "acme/small"}, {"CHECKPOINT": "acme/modern"}
+    films = {"CORPUS": "hub:acme/films:review"}
+    calls = [("00", small), ("00", modern), ("04", small), ("04", modern), ("07", small)]
+    calls.append(("09", small | films))
+    with serve(offered) as (url, asked):
+        home = {"HF_HOME": str(tmp_path / "home"), "HF_ENDPOINT": url, "CALLS": json.dumps(calls)}
+        said = answer_of(start("run_lessons.py", home))
+    assert "acme/small" in said[0] and "acme/modern" in said[1] and "on films" in said[5]
+    assert {name for name, *_ in asked} >= offered.keys()
+
+
+@pytest.mark.slow
+def test_own_texts_go_by_the_last_part_of_their_path(names, tmp_path, capsys):
+    path = written(tmp_path / "films.csv")
+    run("09", {"CORPUS": f"{path}:review"} | SMALL, names)
+    said = capsys.readouterr().out
+    assert "on films.csv:review" in said and str(tmp_path) not in said

@@ -103,15 +103,17 @@ MARKS = vocabulary(
 )  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def trained():
-    """One vocabulary for both cases, with pieces in many scripts."""
+def trained_vocabulary():
+    """One for both cases, with pieces in many scripts."""
     texts = review_texts() + nasty_texts(1500, seed=1)
     cased = WordPieceTokenizer.train(
         texts, 5000, lowercase=False, limit_alphabet=800, min_frequency=1
     )
     uncased = WordPieceTokenizer.train(texts, 5000, limit_alphabet=800, min_frequency=1)
     return vocabulary(*dict.fromkeys([*cased.vocab, *uncased.vocab]))
+
+
+trained = pytest.fixture(scope="module", name="trained")(trained_vocabulary)
 
 
 @pytest.fixture(params=["trained", "tiny", "marks"])
