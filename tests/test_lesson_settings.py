@@ -274,6 +274,7 @@ def names(checkpoints, monkeypatch):
     names.clear()  # the models, too: functions and their names would keep each other
     matplotlib.use(backend)
     torch.set_num_threads(threads)
+    torch.set_grad_enabled(True)
 
 
 def begin(lesson, names, *several):
