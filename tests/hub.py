@@ -116,6 +116,7 @@ def start(script, environment):
         if not re.match("HF_|.*_PROXY", name, re.IGNORECASE)
     }
     ours = {"PYTHONPATH": str(ROOT), "PYTHONUTF8": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
+    ours["HF_UPDATE_DOWNLOAD_COUNTS"] = "0"  # else `datasets` asks a server elsewhere
     return subprocess.Popen(
         [sys.executable, ROOT / "tests" / "scripts" / script],
         env=keep | ours | environment,
