@@ -76,10 +76,9 @@ def classroom(tmp_path_factory):
     save(work / "chen.ipynb", unanswered)
     accidents = {}
     for name, (student, task) in PLACES.items():
-        code = f"# TASK {task}\n{ACCIDENTS[name][0]}"
-        accidents.setdefault(student, {})[f"TASK {task}"] = code
-    for student, instead in accidents.items():
-        save(work / student / "lab.ipynb", notebook(instead=instead))
+        answers = accidents.setdefault(student, {})
+        answers[f"TASK {task}"] = f"# TASK {task}\n{ACCIDENTS[name][0]}"
+        save(work / student / "lab.ipynb", notebook(instead=answers))
     save(work / "no_tests.ipynb", notebook(drop=["CHECK"]))
     tampered = {"CHECK 02.1": "# CHECK 02.1 (99 points)\npass", "TASK 02.1": wrong}
     save(work / "tampered.ipynb", notebook(instead=tampered, drop=["TASK 02.2"]))
