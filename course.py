@@ -294,6 +294,7 @@ def child_environment():
     spec = {"argv": [sys.executable, *launcher], "language": "python"}
     spec |= {"display_name": "Python 3 (ipykernel)", "metadata": {"debugger": True}}
     env = {**os.environ, "PYDEVD_DISABLE_FILE_VALIDATION": "1"}
+    env.pop("PYTHONDONTWRITEBYTECODE", None)  # or each kernel would compile all packages anew
     with tempfile.TemporaryDirectory() as folder:
         kernel = Path(folder, "kernels", "python3")
         kernel.mkdir(parents=True)

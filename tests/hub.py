@@ -29,7 +29,7 @@ class Hub(http.server.BaseHTTPRequestHandler):
         fault = self.server.faults.get(name)
         if fault == "failing":
             return self.reply(500, {})
-        if fault == "mute" and action == "resolve":
+        if fault == "silent" or (fault == "mute" and action == "resolve"):
             return time.sleep(600)
         if name in self.server.expired:  # an answer to a token that is not valid
             return self.reply(
@@ -93,8 +93,9 @@ def serve(repositories, *, gated=(), expired=(), faults={}):
     """Serves {name: {file: bytes}} in the block; yields its URL and what it was asked so far.
 
     A gated repository lists its files and hands out none, an expired one refuses the token. By
-    `faults` one is "failing" (an error of the server), "mute" (it never answers for a file),
-    "stalled" (after half of a file it sends no more) or "dropped" (after half it hangs up).
+    `faults` one is "failing" (an error of the server), "silent" (it never answers), "mute" (nor
+    for a file), "stalled" (after half of a file it sends no more) or "dropped" (after half it
+    hangs up).
     """
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Hub)
     server.repositories, server.asked = repositories, []
@@ -118,6 +119,7 @@ def start(script, environment):
         "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}",
         "PYTHONUTF8": "1",
         "HF_HUB_DISABLE_TELEMETRY": "1",
+        "HF_UPDATE_DOWNLOAD_COUNTS": "0",  # else `datasets` asks a server elsewhere
     }
     return subprocess.Popen(
         [sys.executable, ROOT / "tests" / "scripts" / script],

@@ -57,7 +57,7 @@ RUN = {
             "SEED": 7,
             "BATCH": 1,
             "LENGTH": 512,
-            "VOCAB_SIZE": 30522,
+            "VOCAB_SIZE": 8193,
         }
         | SMALL
     ],
@@ -95,8 +95,8 @@ RUN = {
     "11": [{"CORPUS": "grammar", "SAMPLES": 1} | SMALL],
     "12": [{"SEED": 3, "LENGTH": 40, "SENTENCE": "[MASK] is the capital of france ."} | OTHER],
     "13": [{"SEED": 3, "LEARNING_RATE": 1e-3}],
-    "14": [{"SEED": 3, "SIZES": [11, 40, 90], "SEEDS": 2} | OTHER],
-    "15": [{"SEED": 3, "STEPS": 7, "HELD_OUT": 31, "WRITTEN": 13} | OTHER],
+    "14": [{"SEED": 3, "SIZES": [11, 30], "SEEDS": 2} | OTHER],
+    "15": [{"SEED": 3, "STEPS": 7, "HELD_OUT": 21, "WRITTEN": 11} | OTHER],
     "16": [{"SEED": 5, "REVIEWS": 9, "LEARNING_RATE": 1e-3, "STEPS": 12, "DOCUMENTS": 60} | SMALL],
 }
 REFUSED = {

@@ -6,7 +6,6 @@ import os
 import pickle
 import re
 import shutil
-import socket
 
 import pytest
 import tiny_modern
@@ -377,10 +376,11 @@ def test_a_tokenizer_that_may_not_fit_is_doubted(folder, change, words):
 
 CACHED = ["acme/tiny", "acme/both", "acme/pickled", "acme/shards", "acme/broken"]
 REFUSED = [f"acme/{name}" for name in ("untokenized", "unconfigured", "gated", "expired", "none")]
+FAULTS = {"failing": "500", "mute": "timed out", "stalled": "timed out", "dropped": "complete"}
+FAULTS = {f"acme/{kind}": why for kind, why in FAULTS.items()}
 ONLINE = [*CACHED, *REFUSED, "none-at-all"]
 AWAY = [*CACHED, "acme/parts", "acme/stump", "acme/never", "never"]
-FEW = ["acme/tiny", "never"]
-FAULTS = {"failing": "500", "mute": "timed out", "stalled": "timed out", "dropped": "complete"}
+SILENT = ["acme/tiny", "acme/never"]  # of which the hub, later, says nothing at all
 OFFERED = [name.removeprefix("acme/") for name in (*CACHED, "parts", *REFUSED[:3])]
 
 
@@ -412,43 +412,41 @@ def hub(original, tmp_path_factory):
         (cache / "refs" / "main").write_text(COMMIT)
         (cache / "snapshots" / COMMIT).mkdir(parents=True)
         shutil.copy(original / "config.json", cache / "snapshots" / COMMIT)
-    home = {"HF_HOME": str(root / "home"), "CALLS": json.dumps(ONLINE), "PARTS_OF": "acme/parts"}
-    only = {"gated": ["acme/gated"], "expired": ["acme/expired"]}
-    with serve(offer(original, root), **only) as (url, asked):
-        home["HF_ENDPOINT"] = url
-        online = answer_of(start("ask_checkpoints.py", home))
-    home |= {"CALLS": json.dumps(AWAY), "PARTS_OF": ""}
+
+    def ask(*calls, **environment):
+        environment |= {"HF_HOME": str(root / "home"), "CALLS": json.dumps(calls)}
+        return start("ask_checkpoints.py", environment)
+
     whole = {file.name: file.read_bytes() for file in original.iterdir()}
-    faults = {f"acme/{kind}": kind for kind in FAULTS}
-    with (
-        socket.create_server(("127.0.0.1", 0)) as mute,  # it accepts, and never answers
-        serve(dict.fromkeys(faults, whole), faults=faults) as (faulty, _),
-    ):
-        url = f"http://127.0.0.1:{mute.getsockname()[1]}"
-        states = {"down": home, "offline": home | {"HF_HUB_OFFLINE": "1"}}
-        states["silent"] = home | {"HF_ENDPOINT": url, "CALLS": json.dumps(FEW)}
-        names = {"down": AWAY, "offline": AWAY, "silent": FEW}
-        for name in faults:  # a second for what is 10 by default
-            ours = {"HF_ENDPOINT": faulty, "HF_HUB_DOWNLOAD_TIMEOUT": "1"}
-            names[name] = [name]
-            states[name] = home | ours | {"CALLS": json.dumps([name])}
-        away = {state: start("ask_checkpoints.py", states[state]) for state in states}
-        found = {state: answer_of(away[state]) for state in states}
-        names["mended"] = list(faults)
+    offered = offer(original, root) | dict.fromkeys(FAULTS, whole)
+    faults = {name: name.removeprefix("acme/") for name in FAULTS}
+    only = {"gated": ["acme/gated"], "expired": ["acme/expired"], "faults": faults}
+    with serve({}) as (closed, _):
+        pass
+    with serve(offered, **only) as (url, asked):
+        # A second for what is 10 by default.
+        hasty = {"PARTS_OF": "acme/parts", "HF_HUB_DOWNLOAD_TIMEOUT": "1"}
+        online = ask(ONLINE, *([name] for name in FAULTS), HF_ENDPOINT=url, **hasty)
+        found = {"online": answer_of(online)}
         faults.clear()
-        mended = home | {"HF_ENDPOINT": faulty, "CALLS": json.dumps(names["mended"])}
-        found["mended"] = answer_of(start("ask_checkpoints.py", mended))
-    found = {state: dict(zip(names[state], found[state], strict=True)) for state in found}
-    return found | {"online": dict(zip(ONLINE, online, strict=True)), "asked": asked}
+        faults.update(dict.fromkeys(SILENT, "silent"))
+        away = {
+            "down": ask(AWAY, HF_ENDPOINT=closed),
+            "offline": ask(AWAY, HF_ENDPOINT=url, HF_HUB_OFFLINE="1"),
+            "later": ask(list(FAULTS), *([name] for name in SILENT), HF_ENDPOINT=url),
+        }
+        found |= {state: answer_of(process) for state, process in away.items()}
+    return found | {"asked": asked}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("state", ["online", "down", "offline", "silent", "mended"])
+@pytest.mark.parametrize("state", ["online", "down", "offline", "later"])
 def test_hub_checkpoints_are_downloaded_and_then_open_without_a_network(hub, original, state):
-    """Those that others have cached in part, too, and broken-off ones once they are completed."""
+    """Those that others have cached in part, too, and broken-off ones once they are completed.
+    Later the faults are mended, and a hub that says nothing is no network."""
     model, tokenizer = load_checkpoint(original)
     expected = model(torch.tensor([tokenizer("a [MASK] abc").input_ids]))["logits"]
-    names = {*CACHED, "acme/parts", *(f"acme/{kind}" for kind in FAULTS)}
+    names = {*CACHED, "acme/parts", *(FAULTS if state == "later" else ())}
     for name in names & hub[state].keys():
         assert len(hub[state][name]) == 1, hub[state][name]  # logits, or an error in three parts
         torch.testing.assert_close(torch.tensor(hub[state][name]), expected)
@@ -476,10 +474,10 @@ def test_hub_files_that_are_not_needed_are_not_downloaded(hub):
         ("online", "acme/expired", ["acme/expired", "credentials"]),
         ("online", "acme/unconfigured", ["acme/unconfigured", "config.json"]),
         ("online", "acme/untokenized", ["acme--untokenized", "no tokenizer.json"]),
-        *((state, "never", ["never", "hub"]) for state in ("down", "offline", "silent")),
-        *((state, "acme/never", ["acme/never", "hub"]) for state in ("down", "offline")),
+        *((state, "never", ["never", "hub"]) for state in ("down", "offline")),
+        *((state, "acme/never", ["acme/never", "hub"]) for state in ("down", "offline", "later")),
         *((state, "acme/stump", ["stump", "model.safetensors"]) for state in ("down", "offline")),
-        *((f"acme/{kind}", f"acme/{kind}", ["hub", why]) for kind, why in FAULTS.items()),
+        *(("online", name, [name, "hub", why]) for name, why in FAULTS.items()),
     ],
 )
 def test_hub_failures_are_one_sentence(hub, state, name, words):

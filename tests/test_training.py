@@ -7,7 +7,7 @@ import pytest
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
-from scripts.training_together import TOGETHER
+from scripts.training_together import TOGETHER, train_together
 from training_toys import (
     ROWS,
     TOKENIZER,
@@ -432,7 +432,7 @@ def test_a_data_set_of_the_datasets_library_trains():
 @pytest.fixture(scope="module")
 def together(tmp_path_factory):
     one, two = (tmp_path_factory.mktemp(name) for name in ("one", "two"))
-    run_script("training_together", one)
+    train_together(one)
     run_script("training_together", two, processes=2)
     return one, two
 
