@@ -264,6 +264,7 @@ def enter_environment(build: str | None, argv: list[str]) -> None:
         return
     # First, since what follows a `--` among the arguments is not ours.
     command = [str(PYTHON), str(ROOT / "course.py"), "--here", *argv]
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # or each kernel would compile all packages
     if os.name == "nt":
         sys.exit(call(command, None))
     sys.stdout.flush()
@@ -294,7 +295,6 @@ def child_environment():
     spec = {"argv": [sys.executable, *launcher], "language": "python"}
     spec |= {"display_name": "Python 3 (ipykernel)", "metadata": {"debugger": True}}
     env = {**os.environ, "PYDEVD_DISABLE_FILE_VALIDATION": "1"}
-    env.pop("PYTHONDONTWRITEBYTECODE", None)  # or each kernel would compile all packages anew
     with tempfile.TemporaryDirectory() as folder:
         kernel = Path(folder, "kernels", "python3")
         kernel.mkdir(parents=True)
