@@ -24,6 +24,7 @@ def gather(folder: Path) -> None:
     (folder / "api").mkdir()
     for page in (ROOT / "docs").glob("*.md"):
         shutil.copy(page, folder)
+    shutil.copytree(ROOT / "docs" / "curves", folder / "curves")
     shutil.copy(ROOT / "benchmarks" / "README.md", folder / "benchmarks.md")
     titles = {}
     for lesson in sorted((ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb")):
