@@ -19,6 +19,8 @@ from classroom.lab import MARK, POINTS
 from mlm_lib.plots import bundle
 
 FOLDED = "hide-output"  # the tag of a cell that answers a prediction: its output opens on a click
+SET_UP = "hide-input"  # of imports and of the parameters' check: their code opens on a click
+ANSWER = "hide-cell"  # of what answers a task of "Your turn": code and output open on a click
 
 
 def normalised(notebook, path=None):
@@ -36,13 +38,19 @@ def normalised(notebook, path=None):
     )
     notebook.nbformat, notebook.nbformat_minor = 4, 5
     lab = next((mark[2] for cell in notebook.cells if (mark := mark_of(cell))), None)
-    count = given = 0
+    count = given = answers = 0
     for number, cell in enumerate(notebook.cells):
         cell.id = f"cell-{number:02d}"
         tags = cell.metadata.get("tags")
         kept = {"tags": tags} if tags else {}
         if FOLDED in (tags or []):  # for the site the tag says it, for JupyterLab this
             kept["jupyter"] = {"outputs_hidden": True}
+        if SET_UP in (tags or []):
+            kept |= {"jupyter": {"source_hidden": True}, "mystnb": prompts("the set-up")}
+        if ANSWER in (tags or []):
+            answers += 1
+            kept["jupyter"] = {"source_hidden": True, "outputs_hidden": True}
+            kept["mystnb"] = prompts(f"what answers task {answers}")
         if is_guard(cell):
             kept["jupyter"] = {"source_hidden": True}
         if lab and cell.cell_type == "code" and not mark_of(cell):
@@ -56,6 +64,11 @@ def normalised(notebook, path=None):
                 cell.execution_count = count
             cell.outputs = [_described(output) for output in _joined(cell.outputs)]
     return notebook
+
+
+def prompts(what):
+    """What the site writes on a folded cell."""
+    return {"code_prompt_show": f"Show {what}", "code_prompt_hide": f"Hide {what}"}
 
 
 def alternative_texts(cell):

@@ -7,7 +7,7 @@ from pathlib import Path
 import nbformat
 import pytest
 from notebook_doors import LINK, is_guard
-from notebook_form import FOLDED, alternative_texts, normalised, read, text
+from notebook_form import ANSWER, FOLDED, alternative_texts, normalised, read, text
 from notebook_style import of_code, of_prose
 
 ROOT = Path(__file__).parent.parent
@@ -108,6 +108,14 @@ def test_the_answer_to_a_prediction_is_folded(lesson):
             assert FOLDED in cell.metadata.get("tags", []), cell.source
             asked = False
     assert not asked, "a prediction that no cell answers"
+
+
+def test_each_task_is_answered_at_once_in_folded_cells_that_run(lesson):
+    start = next(i for i, c in enumerate(lesson.cells) if c.source.startswith("## Your turn"))
+    answers = [ANSWER in cell.metadata.get("tags", []) for cell in lesson.cells[start + 1 :]]
+    tasks = re.findall(r"^\d\. ", lesson.cells[start].source, re.M)
+    assert answers == [True] * len(tasks) + [False] * 2  # recap and references close the lesson
+    assert all(cell.outputs for cell in lesson.cells[start + 1 : -2])
 
 
 def test_it_shows_equality_and_a_check_that_fails(lesson):

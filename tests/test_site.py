@@ -9,7 +9,7 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 from built_site import ROOT, read_page
-from notebook_form import FOLDED, alternative_texts, read
+from notebook_form import ANSWER, FOLDED, SET_UP, alternative_texts, read
 
 from classroom.lab import labs, read_lab
 
@@ -76,13 +76,18 @@ def test_a_lesson_shows_the_outputs_that_are_stored_with_it(pages, lesson):
 
 
 @every_lesson
-def test_the_answers_to_predictions_are_folded(pages, lesson):
-    tagged = [c for c in read(lesson).cells if FOLDED in c.metadata.get("tags", []) and c.outputs]
+def test_the_set_up_and_all_answers_are_folded(pages, lesson):
+    cells = [(cell.metadata.get("tags", []), cell) for cell in read(lesson).cells]
+    answers = sum(FOLDED in tags and bool(cell.outputs) for tags, cell in cells)
+    set_up = sum(SET_UP in tags for tags, _ in cells)
+    tasks = sum(ANSWER in tags for tags, _ in cells)
     folded = page_of(pages, lesson).classed("hide")
-    assert len(folded) == len(tagged) > 0
+    assert len(folded) == answers + set_up + tasks and answers and set_up == 2 and tasks >= 2
     assert not any("open" in attributes for attributes in folded)
+    assert page_of(pages, lesson).text.count("Show the set-up") == set_up
+    assert page_of(pages, lesson).text.count("Show what answers task") == tasks
     assert not any("aria-label" in a for a in page_of(pages, lesson).all("summary"))
-    assert page_of(pages, lesson).text.count("Show the answer") == len(tagged)
+    assert page_of(pages, lesson).text.count("Show the answer") == answers
 
 
 @pytest.mark.parametrize("key", labs())

@@ -59,7 +59,7 @@ def test_a_lesson_shows_its_figures_and_keeps_its_answers_until_asked(open_page)
         "images => images.map(image => [image.alt.length > 30, image.naturalWidth > 300])"
     )
     assert shown and all(map(all, shown))
-    answer = page.locator("details.hide").first
+    answer = page.locator("details.hide", has=page.locator(".cell_output")).first
     inside, button = answer.locator(".cell_output"), answer.locator("summary")
     assert not inside.is_visible() and button.inner_text().strip() == "Show the answer"
     button.focus()
