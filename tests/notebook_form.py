@@ -22,6 +22,8 @@ FOLDED = "hide-output"  # the tag of a cell that answers a prediction: its outpu
 SET_UP = "hide-input"  # of imports and of the parameters' check: their code opens on a click
 ANSWER = "hide-cell"  # of what answers a task of "Your turn": code and output open on a click
 
+MINUTES = re.compile(r"\S+(?: \d+)? minutes to read")  # in a lesson's title cell
+
 
 def normalised(notebook, path=None):
     """The same notebook without traces of who ran it, when, and how its output happened to be cut
@@ -38,6 +40,9 @@ def normalised(notebook, path=None):
     )
     notebook.nbformat, notebook.nbformat_minor = 4, 5
     lab = next((mark[2] for cell in notebook.cells if (mark := mark_of(cell))), None)
+    title = next((c for c in notebook.cells if c.cell_type == "markdown"), None)
+    if title and MINUTES.search(title.source):
+        title.source = MINUTES.sub(f"About {minutes(notebook)} minutes to read", title.source)
     count = given = answers = 0
     for number, cell in enumerate(notebook.cells):
         cell.id = f"cell-{number:02d}"
@@ -64,6 +69,19 @@ def normalised(notebook, path=None):
                 cell.execution_count = count
             cell.outputs = [_described(output) for output in _joined(cell.outputs)]
     return notebook
+
+
+def minutes(lesson):
+    """What a first reading takes, to five minutes: 150 words or 10 lines of code in one, and one
+    and a half for each prediction; set-up and answers to tasks are folded, and not counted."""
+    words = lines = predictions = 0
+    for cell in lesson.cells:
+        if cell.cell_type == "markdown":
+            words += len(cell.source.split())
+            predictions += "**Predict.**" in cell.source
+        elif not is_guard(cell) and not {SET_UP, ANSWER} & set(cell.metadata.get("tags", [])):
+            lines += sum(bool(line.strip()) for line in cell.source.splitlines())
+    return 5 * max(1, round((words / 150 + lines / 10 + 1.5 * predictions) / 5))
 
 
 def prompts(what):

@@ -1,4 +1,7 @@
-"""`{lesson-map}`: every lesson with its number and its title, as a list of links."""
+"""`{lesson-map}`: every lesson with its number, its title and its minutes, as a list of links, and
+the hours of all."""
+
+import re
 
 from docutils import nodes
 from sphinx.util.docutils import SphinxDirective
@@ -14,11 +17,16 @@ def fill_in(app, doctree, docname):
     for place in list(doctree.findall(nodes.container)):
         if "lesson-map" not in place["classes"]:
             continue
-        items = nodes.bullet_list()
+        items, total = nodes.bullet_list(), 0
         for page in sorted(app.env.found_docs):
             if page.startswith("notebooks/") and page.count("/") == 1:
-                items += nodes.list_item("", nodes.paragraph("", "", link(app, docname, page)))
+                told = re.search(r"About (\d+) minutes to read", app.env.get_doctree(page).astext())
+                line = nodes.paragraph("", "", link(app, docname, page))
+                line += nodes.inline("", f"{told[1]} min", classes=["minutes"])
+                items += nodes.list_item("", line)
+                total += int(told[1])
         place += items
+        place += nodes.paragraph("", f"A first reading of all takes about {total / 60:.0f} hours.")
 
 
 def link(app, docname, page):
