@@ -162,6 +162,7 @@ def flat_index(mask_positions, batch, length):
 
 
 def gather(hidden, index):
-    """The rows of (B, T, H) that a `flat_index` names: `(*index.shape, H)`."""
+    """The rows of (B, T, H) that a `flat_index` names, on any device: `(*index.shape, H)`."""
+    index = index.to(hidden.device, non_blocking=True)
     rows = hidden.flatten(0, 1).index_select(0, index.flatten())
     return rows.view(*index.shape, hidden.shape[-1])

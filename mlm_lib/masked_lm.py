@@ -43,6 +43,8 @@ class MaskedLanguageModel(nn.Module):
         self.dropout = nn.Dropout(probability("dropout", dropout))
         self.top_k = whole_number("top_k", top_k)
 
+    asks_from_the_cpu = True  # `labels` and `weights` may lie there: `train` asks for this
+
     @classmethod
     def from_config(cls, config):
         """A BERT with random weights: a `BertEncoder` and a head tied to its word embeddings.
@@ -69,7 +71,8 @@ class MaskedLanguageModel(nn.Module):
             input_ids: (B, T).
             attention_mask: (B, T), 1 or True at real tokens, 0 or False at padding; None: all real.
             token_type_ids: (B, T) or None, as the embedder reads them.
-            labels: (B, T), −100 where nothing is asked.
+            labels: (B, T), −100 where nothing is asked. They may lie on the CPU, with the model
+                elsewhere: how many are asked is then known without waiting for the device.
             mask_positions: (B, M), the blanks of each row. A padded blank is negative, or stands
                 on padding.
             target_ids: (B, M), the tokens that were hidden there; −100 is ignored.
@@ -123,11 +126,12 @@ class MaskedLanguageModel(nn.Module):
     def _at_labels(self, inputs, real, labels, weights):
         """The output dictionary for `labels`."""
         asked = same_shape("labels", labels, "input_ids", real) != IGNORE  # (B, T)
-        logits, targets = self._logits(inputs, real, asked), labels[asked]  # (N, V), (N,)
+        logits = self._logits(inputs, real, asked)  # (N, V)
+        targets = labels[asked].to(logits.device, non_blocking=True)  # (N,)
         if weights is None:
             return {"loss": masked_cross_entropy(logits, targets), "logits": logits}
         same_shape("weights", weights, "the first column of labels", labels[:, 0])
-        each = weights[asked.nonzero()[:, 0]]  # (N,), those of the labels' rows
+        each = weights[asked.nonzero()[:, 0]].to(logits.device)  # (N,), those of the labels' rows
         return {"loss": weighted_cross_entropy(logits, targets, each), "logits": logits}
 
     def _at_blanks(self, inputs, real, positions, targets):

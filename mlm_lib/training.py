@@ -30,11 +30,14 @@ from mlm_lib.optimizers import Optimizers
 # ------------------------------------------------------------------------------------ settings
 
 # The learning rate after the warm-up, as a share of its highest value, when a share `done` of what
-# was left is done. Cosine is slow, fast, slow (Loshchilov & Hutter 2017).
+# was left is done. Cosine is slow, fast, slow (Loshchilov & Hutter 2017). "wsd", warm-up, stable,
+# decay, falls in the last fifth only (Hu et al. 2024): up to there no step depends on how many will
+# follow, and a run can be lengthened.
 SCHEDULES = {
     "linear": lambda done: 1 - done,
     "cosine": lambda done: 0.5 * (1 + math.cos(math.pi * done)),
     "constant": lambda done: 1.0,
+    "wsd": lambda done: min(1.0, 5 * (1 - done)),
 }
 # Settings that may change between a run and its continuation. A budget may grow.
 FREE = "steps seconds device checkpoint_every log_every evaluate_every keep progress".split()
@@ -57,7 +60,7 @@ class TrainingConfig:
         checkpoint_every: steps between checkpoints; None keeps only the one at the end.
         seconds: stop after this much wall-clock time, over all resumed runs together. The schedule
             then follows the clock, and two runs agree no longer to the bit.
-        schedule: "linear", "cosine" or "constant", after the warm-up.
+        schedule: "linear", "cosine", "constant" or "wsd", after the warm-up.
         device: "auto", "cpu", "cuda" or "mps"; "auto" takes an accelerator where there is one.
         max_grad_norm: gradients are scaled down to this norm.
         betas, eps: AdamW's; eps is BERT's own.
@@ -214,6 +217,8 @@ def train(model, dataset, collator, config, *, out=None, resume=False, evaluate=
             log = Log(Path(out) / "log.jsonl", history.rows) if rank == 0 else None
         prepared = DistributedDataParallel(model) if processes > 1 else model
         model.train()
+        # What asks is left on the CPU where the model can take it from there, and nobody waits.
+        staying = ("labels", "weights") if getattr(model, "asks_from_the_cpu", False) else ()
         bf16 = config.precision == "bf16" or (config.precision == "auto" and native_bf16(device))
         hidden = None if config.progress is None else not config.progress
         bar = tqdm(total=config.steps, initial=history.step, disable=hidden)
@@ -226,7 +231,7 @@ def train(model, dataset, collator, config, *, out=None, resume=False, evaluate=
             # 1) A batch, masked anew, and what this process takes of it.
             batch = collator(order.next())
             _refuse_weights_unread(batch, model)
-            batch, weight, tokens, targets = own_share(batch, device, rank, processes)
+            batch, weight, tokens, targets = own_share(batch, device, rank, processes, staying)
 
             # 2) The loss over all processes, and its gradient, which they average by themselves.
             #    Over no labels the mean of a transformers model is NaN; it counts 0 times.

@@ -105,6 +105,19 @@ def test_a_finished_run_that_is_resumed_changes_nothing_and_with_more_steps_goes
     assert steps == [11, 12, 13] and [row["step"] for row in log_of(tmp_path)] == [10, 13]
 
 
+def test_a_run_is_lengthened_from_the_stable_part_of_its_schedule(tmp_path):
+    def run(out=None, **settings):
+        return go(out, schedule="wsd", warmup=2, log_every=1, **settings)
+
+    _, short = run(tmp_path, steps=10, checkpoint_every=5)
+    _, last = sorted((tmp_path / "checkpoints").glob("step-*"))  # where the rate has fallen
+    shutil.rmtree(last)
+    whole, history = run(steps=20)
+    assert_same(run(tmp_path, steps=20, resume=True)[0], whole)
+    rates = [[row["learning_rate"] for row in one.rows] for one in (short, history)]
+    assert rates[0][:8] == rates[1][:8] and rates[0][9] < rates[1][9]
+
+
 def test_without_resume_checkpoints_are_not_overwritten(tmp_path):
     go(tmp_path)
     before = contents(tmp_path)

@@ -47,6 +47,8 @@ RATES = [
     ({"steps": 10, "warmup": 0.4}, {0: 1 / 5, 1: 2 / 5, 3: 4 / 5, 4: 1, 7: 0.5, 9: 1 / 6}),
     ({"steps": 10, "warmup": 4, "schedule": "constant"}, {0: 1 / 5, 3: 4 / 5, 4: 1, 9: 1}),
     ({"steps": 10, "warmup": 0, "schedule": "cosine"}, {0: 1, 5: 0.5, 2: 0.9045085, 8: 0.0954915}),
+    ({"steps": 10, "warmup": 0, "schedule": "wsd"}, {0: 1, 7: 1, 8: 1, 9: 0.5}),
+    ({"steps": 12, "warmup": 2, "schedule": "wsd"}, {0: 1 / 3, 9: 1, 11: 0.5}),
     ({"steps": 12, "warmup": 4, "schedule": "cosine"}, {4: 1, 6: 0.8535534, 8: 0.5, 10: 0.1464466}),
     ({"steps": 1, "warmup": 0.1}, {0: 1 / 1.1}),
 ]

@@ -105,7 +105,7 @@ def count_targets(batch):
     return (real[:, 1:] & real[:, :-1]).sum()
 
 
-def own_share(batch, device, rank=0, processes=1):
+def own_share(batch, device, rank=0, processes=1, staying=()):
     """What process number `rank` takes of a batch, and how much its loss counts.
 
     Every process collates the whole batch, which is cheap, so that masks do not depend on how many
@@ -120,6 +120,7 @@ def own_share(batch, device, rank=0, processes=1):
     Args:
         batch: tensors (B, …) by name.
         device: where to.
+        staying: names of tensors that stay where they are.
 
     Returns:
         (batch, weight, tokens, targets): the own rows and their weight on the device, and of the
@@ -127,15 +128,15 @@ def own_share(batch, device, rank=0, processes=1):
         to look at them is left to the caller.
     """
     tokens = _real_tokens(batch).count_nonzero()
-    targets = own = count_targets(batch)
+    targets = count = count_targets(batch)
     if processes > 1:
         has_rows = rank < len(batch["input_ids"])
         rows = slice(rank, None, processes) if has_rows else slice(1)
         batch = {name: values[rows].contiguous() for name, values in batch.items()}
-        own = count_targets(batch) * has_rows
-    weight = processes * own / targets.where(targets > 0, 1)
-    batch = {name: _moved(values, device) for name, values in batch.items()}
-    return batch, _moved(weight, device), tokens, targets
+        count = count_targets(batch) * has_rows
+    weight = processes * count / targets.where(targets > 0, 1)
+    own = {name: one if name in staying else _moved(one, device) for name, one in batch.items()}
+    return own, _moved(weight, device), tokens, targets
 
 
 def _real_tokens(batch):
