@@ -28,7 +28,8 @@ def gather(folder: Path) -> None:
     shutil.copy(ROOT / "benchmarks" / "README.md", folder / "benchmarks.md")
     titles = {}
     for lesson in sorted((ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb")):
-        shutil.copy(lesson, folder / "notebooks")
+        told = lesson.read_text("utf-8").replace("](../docs/", "](../")  # pages of docs/ stand here
+        (folder / "notebooks" / lesson.name).write_text(told, "utf-8")
         titles[lesson.name[:2]] = title(lesson)
     for lab in labs().values():
         edition = student_edition(json.loads(lab.read_text("utf-8")))

@@ -8,8 +8,8 @@ is one, or a bound on one. Hide each of L words with probability t, and weight t
              = E_order[Σ_j −log p(x_σ(j) | x_σ(1), …, x_σ(j−1))] ≥ −log P(x | L)
 
 since ∫ t^(k−1)·(1−t)^(L−k) dt = 1/(k·C(L, k)). The third line is the loss of a model that reads
-and writes in a random order. Sources: Sahoo et al. 2024, Nie et al. 2025, Zheng et al. 2024 (their
-proposition 3.1); Hoogeboom et al. 2022 for the orders.
+and writes in a random order. Sources: Austin et al. 2021, Sahoo et al. 2024, Zheng et al. 2024
+(their proposition 3.1), Nie et al. 2025; Hoogeboom et al. 2022 for the orders.
 
 Masked at 15%, a model learns to fill few blanks. To write, it must fill any number of them: so a
 `DiffusionCollator` gives each row a rate of its own, and says what the row counts. Rates may be

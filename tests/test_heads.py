@@ -140,6 +140,17 @@ def test_an_activation_is_a_name_or_anything_that_can_be_called(activation, func
     assert_close(head(states()), function(expected), **exact)
 
 
+def test_with_kerashubs_settings_it_takes_the_steps_of_its_layer():
+    torch.manual_seed(0)
+    words = nn.Embedding(100, 32)
+    options = {"activation": "relu", "output_activation": "softmax", "layer_norm_eps": 1e-5}
+    head = MaskedLMHead(32, token_embedding=words, **options)
+    hidden, places = words(torch.randint(100, (16, 50))), torch.randint(50, (16, 5))
+    found = head.dense(hidden[torch.arange(16)[:, None], places]).relu()  # (B, M, H)
+    normed = nn.functional.layer_norm(found, (32,), head.norm.weight, head.norm.bias, 1e-5)
+    assert_close(head(hidden, places), (normed @ words.weight.T + head.bias).softmax(-1))
+
+
 def test_a_module_that_learns_is_a_part_of_the_head():
     assert "activation.weight" in dict(MaskedLMHead(H, V, activation=nn.PReLU()).named_parameters())
 
