@@ -66,10 +66,6 @@ class Elsewhere(torch.Tensor):
     def __repr__(self, **options):
         return repr(self.detach().inner)
 
-    def tolist(self):
-        waits["tolist"] += 1
-        return self.detach().inner.tolist()
-
     def __format__(self, form):
         waits["format"] += 1
         return format(self.detach().inner if self.dim() else self.detach().inner.item(), form)
@@ -84,6 +80,11 @@ class Elsewhere(torch.Tensor):
         raise TypeError(f"can't convert {NAME} device type tensor to numpy. Use Tensor.cpu() first")
 
     __array__ = numpy
+
+
+def tolist(self, as_it_was=torch.Tensor.tolist):
+    waits["tolist"] += isinstance(self, Elsewhere)
+    return as_it_was(here(self.detach()))
 
 
 def without_lists(where):
@@ -152,7 +153,7 @@ def set_up():
     _device._device_constructors()  # so that torch remembers the makers of tensors as they are
     for name, make in as_it_was.items():
         setattr(torch, name, made_elsewhere(make))
-    torch.Generator = GeneratorOf
+    torch.Generator, torch.Tensor.tolist = GeneratorOf, tolist
     torch.nn.modules.rnn._VF = types.SimpleNamespace(lstm=on_the_cpu(torch._VF.lstm))
     torch.nn.Module._apply = keeping_ties(torch.nn.Module._apply)
     return library

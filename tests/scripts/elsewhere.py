@@ -1,26 +1,60 @@
-"""`elsewhere.py NOTEBOOK SETTINGS DEVICE`: executes a lesson with settings, on a device."""
-import json, sys, time
+"""`elsewhere.py train`, or `elsewhere.py NOTEBOOK SETTINGS`: on the CPU, then on a pretended device.
+
+Prints, as JSON, what training waited for and what it lost on both, or what a lesson printed on both.
+"""
+
+import contextlib
+import io
+import json
+import sys
 from pathlib import Path
-sys.path.insert(0, str(Path(__file__).parent.parent))
-device = sys.argv[3]
-if device == "pretend":
-    import pretended_device
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+import pretended_device  # before all that uses torch
+
 import matplotlib
-matplotlib.use("agg")
 import nbformat
+from training_toys import ROWS, collator, tiny
+
 from classroom.runner import execute, fresh_names
-book = nbformat.read(sys.argv[1], as_version=4)
-settings = json.loads(sys.argv[2]) | {"DEVICE": device}
-names = fresh_names()
-for n, cell in enumerate(book.cells):
-    if cell.cell_type != "code": continue
-    print("=== cell", n, flush=True)
-    try:
-        execute(cell.source, f"cell {n}", names)
-    except BaseException as e:
-        print("FAILED", n, type(e).__name__, str(e)[:600]); 
-        import traceback
-        traceback.print_exc()
-        if "--on" not in sys.argv: sys.exit(1)
-    if "parameters" in cell.metadata.get("tags", []):
-        names.update(settings)
+from mlm_lib.training import TrainingConfig, train
+
+
+def trained(device, optimizer):
+    """The losses that are logged, and what each step without a row waited for."""
+    waits, seen = [], pretended_device.waits.copy()
+
+    def count(model, step, row):
+        now = pretended_device.waits.copy()
+        if row is None:
+            waits.append(dict(now - seen))
+        seen.update(now - seen)
+
+    config = TrainingConfig(
+        steps=12, batch_size=8, log_every=5, device=device, precision="fp32", optimizer=optimizer
+    )
+    history = train(tiny(dropout=0.0), ROWS, collator(), config, callbacks=[count])
+    return [row["loss"] for row in history.rows], waits
+
+
+def told(notebook, settings):
+    """What a lesson prints."""
+    names = fresh_names() | {"display": lambda *things, **how: None}
+    with contextlib.redirect_stdout(io.StringIO()) as text:
+        for number, cell in enumerate(nbformat.read(notebook, as_version=4).cells):
+            if cell.cell_type == "code":
+                execute(cell.source, f"cell {number}", names)
+                if "parameters" in cell.metadata.get("tags", []):
+                    names.update(settings)
+    return text.getvalue()
+
+
+if __name__ == "__main__":
+    matplotlib.use("agg")
+    devices = "cpu", pretended_device.NAME
+    if sys.argv[1] == "train":
+        found = {name: [trained(one, name) for one in devices] for name in ("adamw", "muon")}
+    else:
+        settings = json.loads(sys.argv[2])
+        found = [told(sys.argv[1], settings | {"DEVICE": one}) for one in devices]
+    sys.__stdout__.write(json.dumps(found))
