@@ -163,6 +163,5 @@ def flat_index(mask_positions, batch, length):
 
 def gather(hidden, index):
     """The rows of (B, T, H) that a `flat_index` names, on any device: `(*index.shape, H)`."""
-    index = index.to(hidden.device, non_blocking=True)
-    rows = hidden.flatten(0, 1).index_select(0, index.flatten())
+    rows = hidden.flatten(0, 1).index_select(0, index.flatten().to(hidden.device))
     return rows.view(*index.shape, hidden.shape[-1])

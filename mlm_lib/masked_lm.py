@@ -126,12 +126,11 @@ class MaskedLanguageModel(nn.Module):
     def _at_labels(self, inputs, real, labels, weights):
         """The output dictionary for `labels`."""
         asked = same_shape("labels", labels, "input_ids", real) != IGNORE  # (B, T)
-        logits = self._logits(inputs, real, asked)  # (N, V)
-        targets = labels[asked].to(logits.device, non_blocking=True)  # (N,)
+        logits, targets = self._logits(inputs, real, asked), labels[asked].to(real.device)
         if weights is None:
             return {"loss": masked_cross_entropy(logits, targets), "logits": logits}
         same_shape("weights", weights, "the first column of labels", labels[:, 0])
-        each = weights[asked.nonzero()[:, 0]].to(logits.device)  # (N,), those of the labels' rows
+        each = weights[asked.nonzero()[:, 0]].to(real.device)  # (N,), those of the labels' rows
         return {"loss": weighted_cross_entropy(logits, targets, each), "logits": logits}
 
     def _at_blanks(self, inputs, real, positions, targets):

@@ -101,8 +101,8 @@ class ModernConfig:
 #
 # Su et al. (2021). The numbers of a head are taken in pairs, as points of a plane, and the pair
 # number i of the token at position t is turned by the angle t / θ^(2i/D). A product of two turned
-# points depends on the difference of their angles, and so on how far apart the tokens are, and which
-# of them comes first. Number i is paired with number i + D/2, as in transformers.
+# points depends on the difference of their angles, and so on how far apart the tokens are, and on
+# which of them comes first. Number i is paired with number i + D/2, as in transformers.
 
 
 class Turns:

@@ -317,13 +317,10 @@ def _place(config):
 
 def native_bf16(device="cpu"):
     """Whether the hardware multiplies bfloat16 itself; elsewhere it is emulated, and slower."""
-    kind = torch.device(device).type
-    if kind == "cuda":
+    if torch.device(device).type == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)
-    if kind != "cpu":
-        return False
-    able = torch.cpu.get_capabilities()
-    return bool(able.get("avx512_bf16") or able.get("amx_bf16") or able.get("bf16"))
+    able = torch.cpu.get_capabilities() if torch.device(device).type == "cpu" else {}
+    return any(map(able.get, ("avx512_bf16", "amx_bf16", "bf16")))
 
 
 def _refuse_weights_unread(batch, model):

@@ -1,9 +1,8 @@
 """A pretended accelerator: its tensors say that they are elsewhere, and compute on the CPU.
 
-An operation on tensors of two devices fails as on CUDA, so does `numpy()`, and each look at a value
-that would make the program wait is counted in `waits`. Import this module before all others that
-use torch, then give the device "pretend". It stands on torch's own, private way to write a backend
-in Python, and so belongs in tests alone.
+An operation on tensors of two devices fails as on CUDA, and so does `numpy()`; what would make the
+program wait is counted in `waits`. To be imported before all others that use torch. It stands on
+torch's own, private way to write a backend in Python, and so belongs in tests alone.
 """
 
 import collections
@@ -73,11 +72,8 @@ class Elsewhere(torch.Tensor):
     def storage(self):  # by which safetensors knows what is shared
         return self.inner.storage()
 
-    def untyped_storage(self):
-        return self.inner.untyped_storage()
-
     def numpy(self, *args, **kwargs):
-        raise TypeError(f"can't convert {NAME} device type tensor to numpy. Use Tensor.cpu() first")
+        raise TypeError(f"{NAME} device type tensor; use Tensor.cpu() before numpy()")
 
     __array__ = numpy
 
@@ -89,7 +85,7 @@ def tolist(self, as_it_was=torch.Tensor.tolist):
 
 def without_lists(where):
     if isinstance(where, tuple):
-        return tuple(map(without_lists, where))
+        return (*map(without_lists, where),)
     return as_it_was["tensor"](where) if isinstance(where, list) else where
 
 
@@ -104,8 +100,7 @@ def run(operation, args, kwargs):
         index_of_cpu = name in INDEXED and not isinstance(args[0], Elsewhere)
         if index_of_cpu or (left and name not in ON_BOTH):
             raise RuntimeError(
-                "Expected all tensors to be on the same device, but found at least two devices, "
-                f"{DEVICE} and cpu! ({name})"
+                f"Expected tensors on one device, but found {DEVICE} and cpu ({name})"
             )
         waits[name] += name in WAITING
     with torch.utils._python_dispatch._disable_current_modes():
@@ -176,9 +171,11 @@ def made_elsewhere(make):
 def on_the_cpu(function):
     """A function that off the CPU calls kernels which no backend of Python can have."""
 
-    def called(*args):
-        result = function(*tree_map(lambda x: x.cpu() if isinstance(x, Elsewhere) else x, args))
-        return tree_map(lambda x: x.to(DEVICE), result)
+    def called(input, *rest):
+        if not isinstance(input, Elsewhere):
+            return function(input, *rest)
+        args = tree_map(lambda x: x.cpu() if isinstance(x, Elsewhere) else x, (input, *rest))
+        return tree_map(lambda x: x.to(DEVICE), function(*args))
 
     return called
 

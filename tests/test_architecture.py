@@ -132,112 +132,87 @@ def test_the_examples_in_docstrings_are_true():
 # ------------------------------------------------------------------------------------ signatures
 
 # Notebooks and outside code rely on these names, on their order and on what is keyword-only.
-SIGNATURES = {
-    "corpus.load_corpus": 'source, split="train", *, seed=0',
-    "corpus.pack_blocks": "encoded, block_size, *, cls_id, sep_id",
-    "wordpiece.WordPieceTokenizer.train": "texts, vocab_size, *, min_frequency=2, lowercase=True",
-    "wordpiece.WordPieceTokenizer.from_vocab": "path, *, lowercase=True",
-    "wordpiece.WordPieceTokenizer.save": "path",
-    "wordpiece.WordPieceTokenizer.tokenize": "text",
-    "wordpiece.WordPieceTokenizer.encode": "text, *, add_special_tokens=True",
-    "wordpiece.WordPieceTokenizer.decode": "ids",
-    "wordpiece.WordPieceTokenizer.to_hf": "",
-    "masking.mask_tokens": (
-        "input_ids, *, mask_token_id, random_token_ids, special_tokens_mask, rate=0.15, "
-        "mask_share=0.8, random_share=0.1, word_ids=None, generator=None"
-    ),
-    "labels.labels_to_positions": "labels, max_masks=None",
-    "labels.positions_to_labels": "mask_positions, mask_ids, mask_weights, length",
-    "masking.MaskingCollator": (
-        'tokenizer, *, rate=0.15, mask_share=0.8, random_share=0.1, strategy="token", '
-        "pad_to_multiple_of=None, seed=None"
-    ),
-    "masking.MaskingCollator.__call__": "examples",
-    "losses.masked_cross_entropy": "logits, labels",
-    "softmax.SoftmaxLoss": "vocab_size, embedding_dim",
-    "softmax.SoftmaxLoss.forward": "embeddings, targets",
-    "softmax.SampledSoftmaxLoss": "vocab_size, embedding_dim, num_samples, *, sparse=False",
-    "softmax.SampledSoftmaxLoss.forward": "embeddings, targets",
-    "heads.MaskedLMHead": (
-        'hidden_size, vocab_size=None, *, token_embedding=None, activation="gelu", '
-        "output_activation=None, layer_norm_eps=1e-12"
-    ),
-    "heads.MaskedLMHead.forward": "hidden, mask_positions=None",
-    "encoder.EncoderConfig": (
-        "vocab_size, hidden_size, num_layers, num_heads, intermediate_size, max_length=512, "
-        "type_vocab_size=2, dropout=0.1, layer_norm_eps=1e-12, pad_token_id=0"
-    ),
-    "encoder.BertEncoder": "config",
-    "encoder.BertEncoder.forward": (
-        "input_ids, attention_mask=None, token_type_ids=None, *, output_hidden_states=False, "
-        "output_attentions=False"
-    ),
-    "modern.ModernConfig": (
-        "vocab_size, hidden_size, num_layers, num_heads, intermediate_size, window=128, "
-        "global_every=3"
-    ),
-    "modern.ModernEncoder": "config",
-    "modern.ModernEncoder.forward": (
-        "input_ids, attention_mask=None, *, output_hidden_states=False, output_attentions=False"
-    ),
-    "masked_lm.MaskedLanguageModel": "embedder, head, contextualizer=None, *, dropout=0.0, top_k=5",
-    "masked_lm.MaskedLanguageModel.from_config": "config",
-    "masked_lm.MaskedLanguageModel.forward": (
-        "input_ids, attention_mask=None, token_type_ids=None, *, labels=None, "
-        "mask_positions=None, target_ids=None"
-    ),
-    "masked_lm.MaskedLanguageModel.decode": "output, tokenizer",
-    "language_model.LSTMContextualizer": (
-        "input_size, hidden_size, num_layers, *, bidirectional, dropout=0.0"
-    ),
-    "language_model.LSTMContextualizer.forward": "embeddings, mask, *, all_layers=False",
-    "language_model.TransformerContextualizer": (
-        "hidden_size, num_layers, num_heads, *, bidirectional, dropout=0.1"
-    ),
-    "language_model.TransformerContextualizer.forward": "embeddings, mask, *, all_layers=False",
-    "language_model.LanguageModel": (
-        "vocab_size, embedder, contextualizer, *, dropout=0.0, num_samples=None, "
-        "sparse_embeddings=False, bidirectional=False, pad_token_id=0"
-    ),
-    "language_model.LanguageModel.forward": "input_ids, mask=None",
-    "language_model.LanguageModel.delete_softmax": "",
-    "language_model.LanguageModel.num_layers": "",
-    "language_model.LanguageModel.get_metrics": "reset=False",
-    "leakage.find_leaks": "contextualizer, input_size, *, direction, length=8, seed=0",
-    "leakage.assert_no_leaks": "contextualizer, input_size, *, length=8",
-    "pretrained.load_checkpoint": 'name="course-bert", *, device="cpu"',
-    "pretrained.from_hf": "bert_for_masked_lm",
-    "pretrained.to_hf": "model",
-    "pretrained.save_pretrained": "model, tokenizer, folder",
-    "grammar.Grammar.load": "path=None, *, worlds=None",
-    "grammar.Grammar.sample": "n, *, seed=0",
-    "grammar.Grammar.log_prob": "words",
-    "grammar.Grammar.posteriors": "words, observed",
-    "grammar.Grammar.floor": (
-        'documents, *, objective="masked", rate=0.15, mask_share=1.0, random_share=0.0, seed=0'
-    ),
-    "training.train": (
-        "model, dataset, collator, config, *, out=None, resume=False, evaluate=None, callbacks=()"
-    ),
-    "evaluation.fill_mask": "model, tokenizer, text, *, top_k=5",
-    "evaluation.pseudo_log_likelihood": (
-        "model, tokenizer, texts, *, whole_word=False, batch_size=64"
-    ),
-    "evaluation.pseudo_perplexity": "model, tokenizer, texts, *, whole_word=False",
-    "evaluation.masked_answers": "model, batches",
-    "evaluation.mean_nats": "answers",
-    "evaluation.masked_accuracy": "model, batches, *, top_k=1",
-    "evaluation.by_frequency": "answers, counts, *, edges=(1, 10, 100, 1000, 10_000)",
-    "evaluation.calibration": "probabilities, targets, *, bins=15",
-    "evaluation.closed_gap": "loss, start, floor",
-    "diffusion.DiffusionCollator": 'tokenizer, *, draw="stratified", seed=None',
-    "diffusion.nelbo": 'model, tokenizer, rows, *, samples=1, draw="count", seed=0',
-    "diffusion.exact_nelbo": "log_posteriors, words",
-    "writing.write": (
-        'model, tokenizer, lengths, *, steps=None, rule="random", temperature=1.0, '
-        "given=None, seed=0"
-    ),
-}
+SIGNATURES = """
+corpus.load_corpus(source, split="train", *, seed=0)
+corpus.pack_blocks(encoded, block_size, *, cls_id, sep_id)
+wordpiece.WordPieceTokenizer.train(texts, vocab_size, *, min_frequency=2, lowercase=True)
+wordpiece.WordPieceTokenizer.from_vocab(path, *, lowercase=True)
+wordpiece.WordPieceTokenizer.save(path)
+wordpiece.WordPieceTokenizer.tokenize(text)
+wordpiece.WordPieceTokenizer.encode(text, *, add_special_tokens=True)
+wordpiece.WordPieceTokenizer.decode(ids)
+wordpiece.WordPieceTokenizer.to_hf()
+masking.mask_tokens(input_ids, *, mask_token_id, random_token_ids, special_tokens_mask, rate=0.15,
+    mask_share=0.8, random_share=0.1, word_ids=None, generator=None)
+labels.labels_to_positions(labels, max_masks=None)
+labels.positions_to_labels(mask_positions, mask_ids, mask_weights, length)
+masking.MaskingCollator(tokenizer, *, rate=0.15, mask_share=0.8, random_share=0.1,
+    strategy="token", pad_to_multiple_of=None, seed=None)
+masking.MaskingCollator.__call__(examples)
+losses.masked_cross_entropy(logits, labels)
+softmax.SoftmaxLoss(vocab_size, embedding_dim)
+softmax.SoftmaxLoss.forward(embeddings, targets)
+softmax.SampledSoftmaxLoss(vocab_size, embedding_dim, num_samples, *, sparse=False)
+softmax.SampledSoftmaxLoss.forward(embeddings, targets)
+heads.MaskedLMHead(hidden_size, vocab_size=None, *, token_embedding=None, activation="gelu",
+    output_activation=None, layer_norm_eps=1e-12)
+heads.MaskedLMHead.forward(hidden, mask_positions=None)
+encoder.EncoderConfig(vocab_size, hidden_size, num_layers, num_heads, intermediate_size,
+    max_length=512, type_vocab_size=2, dropout=0.1, layer_norm_eps=1e-12, pad_token_id=0)
+encoder.BertEncoder(config)
+encoder.BertEncoder.forward(input_ids, attention_mask=None, token_type_ids=None, *,
+    output_hidden_states=False, output_attentions=False)
+modern.ModernConfig(vocab_size, hidden_size, num_layers, num_heads, intermediate_size, window=128,
+    global_every=3)
+modern.ModernEncoder(config)
+modern.ModernEncoder.forward(input_ids, attention_mask=None, *, output_hidden_states=False,
+    output_attentions=False)
+masked_lm.MaskedLanguageModel(embedder, head, contextualizer=None, *, dropout=0.0, top_k=5)
+masked_lm.MaskedLanguageModel.from_config(config)
+masked_lm.MaskedLanguageModel.forward(input_ids, attention_mask=None, token_type_ids=None, *,
+    labels=None, mask_positions=None, target_ids=None)
+masked_lm.MaskedLanguageModel.decode(output, tokenizer)
+language_model.LSTMContextualizer(input_size, hidden_size, num_layers, *, bidirectional,
+    dropout=0.0)
+language_model.LSTMContextualizer.forward(embeddings, mask, *, all_layers=False)
+language_model.TransformerContextualizer(hidden_size, num_layers, num_heads, *, bidirectional,
+    dropout=0.1)
+language_model.TransformerContextualizer.forward(embeddings, mask, *, all_layers=False)
+language_model.LanguageModel(vocab_size, embedder, contextualizer, *, dropout=0.0,
+    num_samples=None, sparse_embeddings=False, bidirectional=False, pad_token_id=0)
+language_model.LanguageModel.forward(input_ids, mask=None)
+language_model.LanguageModel.delete_softmax()
+language_model.LanguageModel.num_layers()
+language_model.LanguageModel.get_metrics(reset=False)
+leakage.find_leaks(contextualizer, input_size, *, direction, length=8, seed=0)
+leakage.assert_no_leaks(contextualizer, input_size, *, length=8)
+pretrained.load_checkpoint(name="course-bert", *, device="cpu")
+pretrained.from_hf(bert_for_masked_lm)
+pretrained.to_hf(model)
+pretrained.save_pretrained(model, tokenizer, folder)
+grammar.Grammar.load(path=None, *, worlds=None)
+grammar.Grammar.sample(n, *, seed=0)
+grammar.Grammar.log_prob(words)
+grammar.Grammar.posteriors(words, observed)
+grammar.Grammar.floor(documents, *, objective="masked", rate=0.15, mask_share=1.0,
+    random_share=0.0, seed=0)
+training.train(model, dataset, collator, config, *, out=None, resume=False, evaluate=None,
+    callbacks=())
+evaluation.fill_mask(model, tokenizer, text, *, top_k=5)
+evaluation.pseudo_log_likelihood(model, tokenizer, texts, *, whole_word=False, batch_size=64)
+evaluation.pseudo_perplexity(model, tokenizer, texts, *, whole_word=False)
+evaluation.masked_answers(model, batches)
+evaluation.mean_nats(answers)
+evaluation.masked_accuracy(model, batches, *, top_k=1)
+evaluation.by_frequency(answers, counts, *, edges=(1, 10, 100, 1000, 10_000))
+evaluation.calibration(probabilities, targets, *, bins=15)
+evaluation.closed_gap(loss, start, floor)
+diffusion.DiffusionCollator(tokenizer, *, draw="stratified", seed=None)
+diffusion.nelbo(model, tokenizer, rows, *, samples=1, draw="count", seed=0)
+diffusion.exact_nelbo(log_posteriors, words)
+writing.write(model, tokenizer, lengths, *, steps=None, rule="random", temperature=1.0, given=None,
+    seed=0)
+"""
 
 
 def parameters(function, *, keyword_only):
@@ -250,12 +225,12 @@ def parameters(function, *, keyword_only):
 
 
 def test_signatures_are_those_of_the_design():
-    for name, text in SIGNATURES.items():
+    for name, text in re.findall(r"^(\w\S*?)\((.*?)\)\n(?=\w|\Z)", SIGNATURES, re.M | re.S):
         file, *path = name.split(".")
         found = importlib.import_module(f"mlm_lib.{file}")
         for part in path:
             found = getattr(found, part)
-        expected = eval(f"lambda {text}: None")
+        expected = eval(f"lambda {' '.join(text.split())}: None")
         plain, options = (parameters(found, keyword_only=only) for only in (False, True))
         assert plain == parameters(expected, keyword_only=False), name
         needed = parameters(expected, keyword_only=True)

@@ -83,22 +83,12 @@ def test_older_python_gets_one_sentence():
 @pytest.mark.parametrize(
     "text, value",
     [
-        ("3", 3),
-        ("1e-3", 1e-3),
-        ("True", True),
-        ("None", None),
-        ("[1, 2]", [1, 2]),
-        ("(1, 2)", [1, 2]),
-        ("'3'", "3"),
-        ("-1", -1),
-        ("course-bert", "course-bert"),
-        ("''", ""),
-        ("a=b", "a=b"),
-        ("[[1, 2], [3]]", [[1, 2], [3]]),
+        ("3", 3), ("1e-3", 1e-3), ("True", True), ("None", None), ("[1, 2]", [1, 2]), ("-1", -1),
+        ("(1, 2)", [1, 2]), ("'3'", "3"), ("course-bert", "course-bert"), ("''", ""),
+        ("a=b", "a=b"), ("[[1, 2], [3]]", [[1, 2], [3]]), ("'\\u00e9\\n'", "é\n"),
         ("{'a': [None, 2.5]}", {"a": [None, 2.5]}),
-        ("'\\u00e9\\n'", "é\n"),
     ],
-)
+)  # fmt: skip
 def test_p_values_are_literals_else_strings(course, text, value):
     parsed = course.parse_assignments([f"NAME={text}"])["NAME"]
     assert parsed == value and type(parsed) is type(value)

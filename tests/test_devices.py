@@ -35,8 +35,6 @@ def test_a_step_that_is_not_logged_waits_for_no_device_and_the_losses_are_the_cp
 def test_a_lesson_prints_on_another_device_what_it_prints_on_the_cpu(number):
     here, there = elsewhere(LESSONS[number], "{}")
     for one, other in zip(here.splitlines(), there.splitlines(), strict=True):
-        words, numbers = (re.split(r"(-?\d+\.\d+)", line) for line in (one, other))
-        assert [float(n) for n in words[1::2]] == pytest.approx(
-            [float(n) for n in numbers[1::2]], abs=0.011
-        )
-        assert words[::2] == numbers[::2]
+        first, second = (re.split(r"(-?\d+\.\d+)", line) for line in (one, other))
+        assert first[::2] == second[::2]
+        assert [*map(float, first[1::2])] == pytest.approx([*map(float, second[1::2])], abs=0.011)

@@ -72,26 +72,13 @@ def test_with_seconds_the_learning_rate_follows_the_clock_or_the_steps_whichever
 
 NAN, INF = float("nan"), float("inf")
 BAD = {
-    "steps": [0, 1.5],
-    "batch_size": [0],
-    "learning_rate": [0, NAN, INF],
+    "steps": [0, 1.5], "batch_size": [0], "learning_rate": [0, NAN, INF], "warmup": [-0.1, NAN],
     "inner_learning_rate": [0, 0.01],  # the latter is Muon's
-    "warmup": [-0.1, NAN],
-    "weight_decay": [-1],
-    "precision": ["fp16"],
-    "schedule": ["step"],
-    "optimizer": ["sgd"],
-    "checkpoint_every": [0],
-    "seconds": [0],
-    "max_grad_norm": [0],
-    "betas": [(0.9, 1.0), (-0.1, 0.9)],
-    "eps": [0],
-    "log_every": [0],
-    "evaluate_every": [0],
-    "keep": [0],
-    "seed": [-1, 2**32],
+    "weight_decay": [-1], "precision": ["fp16"], "schedule": ["step"], "optimizer": ["sgd"],
+    "checkpoint_every": [0], "seconds": [0], "max_grad_norm": [0], "eps": [0], "log_every": [0],
+    "betas": [(0.9, 1.0), (-0.1, 0.9)], "evaluate_every": [0], "keep": [0], "seed": [-1, 2**32],
     "device": ["mars"],
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name, value", [(name, bad) for name in BAD for bad in BAD[name]])

@@ -141,8 +141,8 @@ def own_share(batch, device, rank=0, processes=1, staying=()):
 
 def _real_tokens(batch):
     """The mask of real tokens (B, T), under the name that the batch has for it; or all are real."""
-    mask = batch.get("attention_mask", batch.get("mask"))
-    return torch.ones_like(batch["input_ids"], dtype=torch.bool) if mask is None else mask.bool()
+    every = torch.ones_like(batch["input_ids"])
+    return batch.get("attention_mask", batch.get("mask", every)).bool()
 
 
 def gathered(value):

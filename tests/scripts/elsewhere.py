@@ -1,6 +1,6 @@
-"""`elsewhere.py train`, or `elsewhere.py NOTEBOOK SETTINGS`: on the CPU, then on a pretended device.
+"""`elsewhere.py train`, or `elsewhere.py NOTEBOOK SETTINGS`: on the CPU, then elsewhere.
 
-Prints, as JSON, what training waited for and what it lost on both, or what a lesson printed on both.
+Prints, as JSON, what training lost and waited for on both, or what a lesson printed on both.
 """
 
 import contextlib
@@ -10,8 +10,7 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-import pretended_device  # before all that uses torch
-
+import pretended_device  # noqa: I001 (before all that uses torch)
 import matplotlib
 import nbformat
 from training_toys import ROWS, collator, tiny
@@ -39,7 +38,7 @@ def trained(device, optimizer):
 
 def told(notebook, settings):
     """What a lesson prints."""
-    names = fresh_names() | {"display": lambda *things, **how: None}
+    names = fresh_names()
     with contextlib.redirect_stdout(io.StringIO()) as text:
         for number, cell in enumerate(nbformat.read(notebook, as_version=4).cells):
             if cell.cell_type == "code":
