@@ -137,7 +137,7 @@ def _by_gradient(module, inputs, direction):
     outputs = _outputs(module, inputs, direction)  # (B, T, H)
     sizes = []
     for t in range(inputs.shape[1]):
-        # A random mixture of the H numbers: their plain sum is constant behind a layer norm.
+        # A random mixture of the H numbers: their plain sum is constant behind a new layer norm.
         mixture = (outputs[:, t] * torch.randn_like(outputs[:, t])).sum()
         mixture = mixture + 0 * inputs.sum()  # so that it has a gradient, be it zeros
         (gradient,) = torch.autograd.grad(mixture, inputs, retain_graph=True)
