@@ -1,8 +1,7 @@
 """A pretended accelerator: its tensors say that they are elsewhere, and compute on the CPU.
 
-An operation on tensors of two devices fails as on CUDA, and so does `numpy()`; what would make the
-program wait is counted in `waits`. To be imported before all others that use torch. It stands on
-torch's own, private way to write a backend in Python, and so belongs in tests alone.
+Two devices in one operation fail as on CUDA, and so does `numpy()`; what would make the program wait
+is counted in `waits`. To be imported before torch. Its foundation is private: for tests alone.
 """
 
 import collections

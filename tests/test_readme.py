@@ -25,7 +25,8 @@ def test_the_figure_is_the_one_that_lesson_08_has_stored():
     from docs.floor import floor
 
     assert "](docs/floor.png)" in README
-    assert (ROOT / "docs" / "floor.png").read_bytes() == floor(), "run: python docs/floor.py"
+    same = (ROOT / "docs" / "floor.png").read_bytes() == floor()  # pytest would show how they differ
+    assert same, "run: python docs/floor.py"
 
 
 def test_the_map_has_every_lesson_with_its_title_and_its_file():

@@ -82,7 +82,7 @@ def test_the_set_up_and_all_answers_are_folded(pages, lesson):
     set_up = sum(SET_UP in tags for tags, _ in cells)
     tasks = sum(ANSWER in tags for tags, _ in cells)
     folded = page_of(pages, lesson).classed("hide")
-    assert len(folded) == answers + set_up + tasks and answers and set_up == 2 and tasks >= 2
+    assert len(folded) == answers + set_up + tasks and answers and set_up >= 2 and tasks >= 2
     assert not any("open" in attributes for attributes in folded)
     assert page_of(pages, lesson).text.count("Show the set-up") == set_up
     assert page_of(pages, lesson).text.count("Show what answers task") == tasks
