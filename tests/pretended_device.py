@@ -1,6 +1,6 @@
 """A pretended accelerator: its tensors say that they are elsewhere, and compute on the CPU.
 
-Two devices in one operation fail as on CUDA, and so does `numpy()`; what would make the program wait
+Two devices in one operation fail as on CUDA, and so does `numpy()`; what would make a program wait
 is counted in `waits`. To be imported before torch. Its foundation is private: for tests alone.
 """
 

@@ -25,7 +25,7 @@ def test_the_figure_is_the_one_that_lesson_08_has_stored():
     from docs.floor import floor
 
     assert "](docs/floor.png)" in README
-    same = (ROOT / "docs" / "floor.png").read_bytes() == floor()  # pytest would show how they differ
+    same = (ROOT / "docs" / "floor.png").read_bytes() == floor()  # pytest is slow to compare them
     assert same, "run: python docs/floor.py"
 
 
