@@ -5,6 +5,7 @@ without its pooler.
 """
 
 from dataclasses import dataclass, field, fields
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -12,6 +13,7 @@ import torch.nn as nn
 import torch.nn.functional as F
 
 from mlm_lib.checks import can_look, number, probability, real_mask, same_shape, whole_number
+from mlm_lib.unpadded import Unpadded
 
 
 def gelu_tanh(x):
@@ -190,13 +192,19 @@ class Embeddings(nn.Module):
         self.norm = nn.LayerNorm(H, eps=config.layer_norm_eps)
         self.dropout = Dropout(config.dropout)
 
-    def forward(self, input_ids, token_type_ids=None):
-        """(B, T) ids to (B, T, H). Without `token_type_ids` every token is of type 0."""
+    def forward(self, input_ids, token_type_ids=None, positions=None):
+        """(B, T) ids to (B, T, H). Without `token_type_ids` every token is of type 0.
+
+        With `positions` (N,), of real tokens in their rows, (N,) ids to (N, H).
+        """
         types = self.token_type.weight[0]  # (H,)
         if token_type_ids is not None:
             types = self.token_type(token_type_ids)  # (B, T, H)
-        positions = self.position.weight[: input_ids.shape[1]]  # (T, H), counted from the left edge
-        summed = self.word(input_ids) + types + positions  # (B, T, H)
+        if positions is None:
+            places = self.position.weight[: input_ids.shape[1]]  # (T, H), from the left edge
+        else:
+            places = self.position(positions)  # (N, H)
+        summed = self.word(input_ids) + types + places  # (B, T, H)
         return self.dropout(self.norm(summed))
 
 
@@ -210,20 +218,23 @@ class SelfAttention(nn.Module):
         self.query_key_value = nn.Linear(config.hidden_size, 3 * config.hidden_size)
         self.output = nn.Linear(config.hidden_size, config.hidden_size)
 
-    def forward(self, hidden, mask=None, need_weights=False, select=None):
+    def forward(self, hidden, mask=None, need_weights=False, select=None, layout=None):
         """(B, T, H) to (B, T, H), and the weights (B, A, T, T) or None.
 
-        `mask`, (B, 1, 1, T), is True at real keys. `select` is that of `BertEncoder.forward`.
+        `mask`, (B, 1, 1, T), is True at real keys. `select` is that of `BertEncoder.forward`. With
+        an `Unpadded` layout (N, H), real tokens only, to (N, H).
         """
-        B, T, H = hidden.shape
-        # 1) Each position's query, key and value, cut into heads.
-        projected = self.query_key_value(hidden).view(B, T, 3, self.num_heads, H // self.num_heads)
-        query, key, value = projected.permute(2, 0, 3, 1, 4)  # each (B, A, T, D), D = H/A
-        # 2) Values, mixed by how well their keys answer the query: (B, A, T, D).
+        # 1) Each position's query, key and value, cut into heads; D = H/A.
         share = self.dropout if self.training else 0.0
-        mixed, weights = attend(query, key, value, mask, share=share, need_weights=need_weights)
-        # 3) The heads side by side again, and mixed by one more matrix.
-        mixed = mixed.transpose(1, 2).reshape(B, T, H)
+        projected = self.query_key_value(hidden).unflatten(-1, (3, self.num_heads, -1))
+        # 2) Values, mixed by how well their keys answer the query; the heads side by side again.
+        if layout is not None:
+            mixed, weights = layout.mix(*projected.unbind(1), attend, share=share)  # (N, H)
+        else:
+            query, key, value = projected.permute(2, 0, 3, 1, 4)  # each (B, A, T, D)
+            mixed, weights = attend(query, key, value, mask, share=share, need_weights=need_weights)
+            mixed = mixed.transpose(1, 2).flatten(2)  # (B, A, T, D) to (B, T, H)
+        # 3) Mixed by one more matrix.
         attended = self.output(mixed if select is None else select(mixed))
         return attended, weights if need_weights else None
 
@@ -245,9 +256,9 @@ class Block(nn.Module):
         self.feed_forward_norm = nn.LayerNorm(H, eps=eps)
         self.dropout = Dropout(config.dropout)
 
-    def forward(self, hidden, mask=None, need_weights=False, select=None):
+    def forward(self, hidden, mask=None, need_weights=False, select=None, layout=None):
         """(B, T, H) to (B, T, H) or the rows that `select` picks, and the weights or None."""
-        attended, weights = self.attention(hidden, mask, need_weights, select)
+        attended, weights = self.attention(hidden, mask, need_weights, select, layout)
         # From here on each position is by itself, so that only the picked ones are computed.
         hidden = hidden if select is None else select(hidden)
         hidden = self.attention_norm(self.dropout(attended) + hidden)
@@ -281,13 +292,19 @@ class BertEncoder(nn.Module):
     What stands at padded positions can never change the output at a real one. Positions are
     counted from the left edge of the row, padding included, as in BERT: pad on the right unless you
     mean it.
+
+    Args:
+        config: an `EncoderConfig`.
+        unpadded: whether to leave padding out, as lesson 16 does, where the mask lies on a
+            processor and no layer's states are asked for; 0 is returned there. The attribute may be
+            changed at any time.
     """
 
     selects = True  # `forward` takes `select`; `MaskedLanguageModel` asks for this
 
-    def __init__(self, config):
+    def __init__(self, config, *, unpadded=False):
         super().__init__()
-        self.config = config
+        self.config, self.unpadded = config, unpadded
         self.embeddings = Embeddings(config)
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.num_layers))
         initialise(self, config.initializer_range)
@@ -321,19 +338,30 @@ class BertEncoder(nn.Module):
             raise ValueError(f"rows of {input_ids.shape[1]} tokens, and {limit}")
         if token_type_ids is not None:
             same_shape("token_type_ids", token_type_ids, "input_ids", input_ids)
-        mask = None  # which is faster, if nothing is padded
+        more = output_hidden_states or output_attentions
+        mask = layout = None  # which is faster, if nothing is padded
         if attention_mask is not None:
             real = real_mask("attention_mask", attention_mask, "input_ids", input_ids)  # (B, T)
-            mask = None if can_look(real) and real.all() else real[:, None, None, :]
-        hidden = self.embeddings(input_ids, token_type_ids)  # (B, T, H)
+            if not (can_look(real) and real.all()):
+                mask = real.to(input_ids.device, non_blocking=can_look(real))[:, None, None, :]
+            if mask is not None and self.unpadded and not more and can_look(real):
+                layout = Unpadded(real, input_ids.device)
+        if layout is None:
+            hidden = self.embeddings(input_ids, token_type_ids)  # (B, T, H)
+        else:
+            kinds = None if token_type_ids is None else layout.take(token_type_ids)
+            hidden = self.embeddings(layout.take(input_ids), kinds, layout.positions)  # (N, H)
+            select = partial(layout.pick, select=select) if select else None
         states, attentions = [hidden], []
         for block in self.blocks:
-            last = block is self.blocks[-1]
-            hidden, weights = block(hidden, mask, output_attentions, select if last else None)
+            chosen = select if block is self.blocks[-1] else None
+            hidden, weights = block(hidden, mask, output_attentions, chosen, layout)
             if output_hidden_states:
                 states.append(hidden)
             attentions.append(weights)
-        if not (output_hidden_states or output_attentions):
+        if layout is not None and select is None:
+            hidden = layout.put(hidden)
+        if not more:
             return hidden
         states = tuple(states) if output_hidden_states else None
         return EncoderOutput(hidden, states, tuple(attentions) if output_attentions else None)

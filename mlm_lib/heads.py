@@ -163,5 +163,7 @@ def flat_index(mask_positions, batch, length):
 
 def gather(hidden, index):
     """The rows of (B, T, H) that a `flat_index` names, on any device: `(*index.shape, H)`."""
-    rows = hidden.flatten(0, 1).index_select(0, index.flatten().to(hidden.device))
+    from_cpu = index.device.type == "cpu"  # which need not be waited for
+    places = index.flatten().to(hidden.device, non_blocking=from_cpu)
+    rows = hidden.flatten(0, 1).index_select(0, places)
     return rows.view(*index.shape, hidden.shape[-1])

@@ -43,7 +43,11 @@ class MaskedLanguageModel(nn.Module):
         self.dropout = nn.Dropout(probability("dropout", dropout))
         self.top_k = whole_number("top_k", top_k)
 
-    asks_from_the_cpu = True  # `labels` and `weights` may lie there: `train` asks for this
+    @property
+    def stays_on_the_cpu(self):
+        """What may lie there while the model is elsewhere, so that nobody waits. `train` asks."""
+        mask = ("attention_mask",) if hasattr(self.embedder, "unpadded") else ()
+        return ("labels", "weights", *mask)
 
     @classmethod
     def from_config(cls, config):
@@ -70,9 +74,10 @@ class MaskedLanguageModel(nn.Module):
         Args:
             input_ids: (B, T).
             attention_mask: (B, T), 1 or True at real tokens, 0 or False at padding; None: all real.
+                It and the labels may lie on the CPU with the model elsewhere: what is real, and how
+                many are asked, is then known without waiting for the device.
             token_type_ids: (B, T) or None, as the embedder reads them.
-            labels: (B, T), −100 where nothing is asked. They may lie on the CPU, with the model
-                elsewhere: how many are asked is then known without waiting for the device.
+            labels: (B, T), −100 where nothing is asked.
             mask_positions: (B, M), the blanks of each row. A padded blank is negative, or stands
                 on padding.
             target_ids: (B, M), the tokens that were hidden there; −100 is ignored.
@@ -120,17 +125,19 @@ class MaskedLanguageModel(nn.Module):
             options, positions = {"select": partial(gather, index=index)}, None
         contextual = self.embedder(*inputs, **options)  # (B, T, E)
         if self.contextualizer is not None:
-            contextual = self.contextualizer(contextual, real)  # (B, T, H)
+            contextual = self.contextualizer(contextual, real.to(contextual.device))  # (B, T, H)
         return self.head(self.dropout(contextual), positions)
 
     def _at_labels(self, inputs, real, labels, weights):
         """The output dictionary for `labels`."""
         asked = same_shape("labels", labels, "input_ids", real) != IGNORE  # (B, T)
-        logits, targets = self._logits(inputs, real, asked), labels[asked].to(real.device)
+        logits = self._logits(inputs, real, asked)
+        targets = labels[asked].to(logits.device, non_blocking=True)
         if weights is None:
             return {"loss": masked_cross_entropy(logits, targets), "logits": logits}
         same_shape("weights", weights, "the first column of labels", labels[:, 0])
-        each = weights[asked.nonzero()[:, 0]].to(real.device)  # (N,), those of the labels' rows
+        each = weights[asked.nonzero()[:, 0]]  # (N,), those of the labels' rows
+        each = each.to(logits.device, non_blocking=True)
         return {"loss": weighted_cross_entropy(logits, targets, each), "logits": logits}
 
     def _at_blanks(self, inputs, real, positions, targets):
@@ -142,7 +149,7 @@ class MaskedLanguageModel(nn.Module):
         # 1) Scores at every blank, and which blanks are asked: not −1, and not on padding.
         places = positions.clamp(min=0)
         logits = self._logits(inputs, real, places)  # (B, M, V)
-        blanks = (positions >= 0) & real.gather(1, places)  # (B, M)
+        blanks = (positions >= 0) & real.to(places.device).gather(1, places)  # (B, M)
         # 2) The likeliest tokens, from scores of at least 32 bits.
         scores = logits.detach().to(torch.promote_types(logits.dtype, torch.float32))
         best = scores.softmax(-1).topk(min(self.top_k, logits.shape[-1]))

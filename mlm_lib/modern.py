@@ -7,7 +7,6 @@ Against BERT: positions by rotation (Su et al. 2021), norms before the parts ins
 """
 
 from dataclasses import dataclass, field
-from functools import partial
 
 import torch
 import torch.nn as nn
@@ -198,9 +197,9 @@ class ModernAttention(nn.Module):
         wide = device == "cpu" and torch.is_grad_enabled()
         parts = (part.to(query.dtype if wide else narrow) for part in (query, key, value))
         share = self.dropout.p if self.training else 0.0
-        how = partial(attend, share=share, need_weights=need_weights)
+        how = {"share": share, "need_weights": need_weights}
         with torch.autocast(device, enabled=False):
-            mixed, weights = layout.mix(*parts, how, self.reach)  # (..., H)
+            mixed, weights = layout.mix(*parts, attend, self.reach, **how)  # (..., H)
         # 3) The heads mixed by one more matrix.
         mixed = mixed.to(narrow)
         mixed = mixed if select is None else layout.pick(mixed, select)
@@ -278,18 +277,23 @@ def layout_of(name, rows, mask, unpadded):
     Args:
         name, rows: (B, T), whatever it holds, and what errors call it.
         mask: (B, T), 1 or True at real tokens; None: all real.
-        unpadded: whether padding should be left out where that is possible.
+        unpadded: whether padding should be left out where that is possible: where the mask, or
+            without one the batch, lies on a processor, and nothing is being compiled.
 
     Raises:
         ValueError: a mask of another shape, with other values or without a single real token.
     """
     real = None if mask is None else real_mask("attention_mask", mask, name, rows)
-    if real is not None and can_look(real):
+    seen = can_look(rows if mask is None else real)
+    if real is not None and seen:
         if real.numel() and not real.any():
             raise refused("attention_mask", real, "at least one real token in a mask")
         real = None if real.all() else real
-    if unpadded and can_look(rows):
-        return Unpadded(torch.ones_like(rows, dtype=torch.bool) if real is None else real)
+    if unpadded and seen:
+        full = torch.ones(rows.shape, dtype=torch.bool)
+        return Unpadded(full if real is None else real, rows.device)
+    if real is not None:
+        real = real.to(rows.device, non_blocking=seen)
     return Padded(real, rows.shape, rows.device)
 
 
@@ -312,9 +316,9 @@ class ModernEncoder(nn.Module):
     """Token ids in, one contextual vector for each token out, and 0 for each padding.
 
     What stands at padded positions can never change the output at a real one, nor can another row.
-    On a processor padding is not even computed (see `unpadded.py`); elsewhere, when compiled or
-    exported, when attention weights are asked for, and with `unpadded` False it is, and masked. The
-    attribute may be changed at any time.
+    Where the mask lies on a processor padding is not even computed (see `unpadded.py`); elsewhere,
+    when compiled or exported, when attention weights are asked for, and with `unpadded` False it
+    is, and masked. The attribute may be changed at any time.
 
     Args:
         config: a `ModernConfig`.

@@ -6,7 +6,8 @@ A recipe says the rest: `--config FILE` repeats one, such as `data/course-bert/r
 
 Each table of a recipe holds the arguments of one class, whose checks and defaults hold::
 
-    [[data]]     Documents, or Texts if corpus is not "grammar"; several are mixed
+    [[data]]     Documents, or Texts if corpus is not "grammar", or Prepared if `prepared` names a
+                 folder; several are mixed
     [tokenizer]  WordPieceTokenizer.train
     [model]      EncoderConfig; with encoder = "modern", ModernConfig
     [masking]    MaskingCollator; with objective = "diffusion" above all tables, for a model
@@ -42,6 +43,7 @@ from mlm_lib.encoder import EncoderConfig
 from mlm_lib.engine.checkpoints import Checkpoints
 from mlm_lib.engine.files import only_writer
 from mlm_lib.engine.log import TrainingStopped
+from mlm_lib.engine.prepared import Prepared
 from mlm_lib.gap import answers_back
 from mlm_lib.grammar import Grammar
 from mlm_lib.masked_lm import MaskedLanguageModel
@@ -73,6 +75,9 @@ def main(arguments=None):
     parser = argparse.ArgumentParser("python -m mlm_lib.pretrain", **unsaid)
     parser.add_argument("--config", help="recipe, a TOML file; the options below go before it")
     parser.add_argument("--corpus", help="grammar, reviews, docs, a path, or hub:NAME")
+    parser.add_argument(
+        "--prepared", help="folder for the corpus's rows, made once, read from disk"
+    )
     parser.add_argument("--out", required=True)
     parser.add_argument("--resume", action="store_true", help="go on from OUT's last checkpoint")
     for name, kind in OPTIONS.items():
@@ -81,8 +86,9 @@ def main(arguments=None):
     out, resume = options.pop("out"), options.pop("resume", False)
     try:
         recipe = read_recipe(options.pop("config", None))
-        if "corpus" in options:
-            recipe["data"] = [{"corpus": options.pop("corpus")}]
+        said = {name: options.pop(name) for name in ("corpus", "prepared") if name in options}
+        if said:
+            recipe["data"] = [said]
         recipe["training"] |= options
         pretrain(recipe, out, resume=resume)
     except KeyboardInterrupt:
@@ -185,7 +191,7 @@ def pretrain(recipe, out, *, resume=False):
         if main_process:
             size = sum(parameter.numel() for parameter in model.parameters())
             print(f"{size:,} parameters, {len(tokenizer):,} different tokens")
-            print(f"{len(data):,} rows of {sum(map(len, data)):,} tokens in an epoch")
+            print(f"{len(data):,} rows of {sum(data.lengths):,} tokens in an epoch")
             for name, nats in floors.items():
                 print(f"{name}: no model can go below {nats:.4f} nats a word of those held out")
             if not begun and start is None:
@@ -236,6 +242,8 @@ def _dtype(dtype):
 
 
 def _part(seed, corpus="grammar", **settings):
+    if "prepared" in settings:
+        return Prepared(corpus, **settings)
     if corpus == "grammar":
         return Documents(**settings, seed=seed)
     return Texts(corpus, **settings)
@@ -319,7 +327,9 @@ class Mixture:
         """Turns to the rows of an epoch."""
         if epoch != self.epoch:
             self.epoch = epoch
-            self.rows = ConcatDataset(rows for part in self.parts for rows in part.epoch(epoch))
+            some = [rows for part in self.parts for rows in part.epoch(epoch)]
+            self.rows = ConcatDataset(some)
+            self.lengths = [n for rows in some for n in getattr(rows, "lengths", map(len, rows))]
 
     def __len__(self):
         return len(self.rows)
@@ -346,7 +356,7 @@ class Mixture:
 
     def fingerprint(self):
         """What must be the same when a run goes on; the epoch is not in it."""
-        texts = "\0".join(text for part in self.parts for text in part.train + part.validation)
+        texts = "\0".join(text for part in self.parts for text in part.known)
         digest = hashlib.blake2b(texts.encode(), digest_size=8).hexdigest()
         return {"texts": digest} | self.settings
 
@@ -367,6 +377,7 @@ class Texts:
         self.name, self.copies = corpus, whole_number("copies", copies)
         self.blocks_every = whole_number("blocks_every", blocks_every, none=True)
         self.train, self.validation = (load_corpus(corpus, s) for s in ("train", "validation"))
+        self.known = self.train + self.validation
 
     def texts(self):
         return self.copies * self.train
@@ -415,6 +426,7 @@ class Documents:
         self.grammar = Grammar.load(worlds=worlds)
         self.train = self._of_epoch(0)
         self.validation = self._sample(self.held_out, HELD_OUT_SEED)
+        self.known = self.train + self.validation
 
     def _of_epoch(self, epoch):
         return self._sample(self.documents, (self.seed + 1) * 100_000 + epoch)

@@ -67,6 +67,9 @@ class TrainingConfig:
         log_every, evaluate_every: steps between rows of the log, and between evaluations; None has
             one at the end.
         group_by_length: rows of like length share a batch, which saves padding.
+        packing: padding is not computed: the documents of a batch are one row of real tokens, and
+            unable to see one another (lesson 16). For a model whose embedder is a `BertEncoder` or
+            a `ModernEncoder`; it stays so after training. False leaves the encoder as it is.
         keep: checkpoints kept, the last ones.
         progress: show a progress bar; None shows it in a terminal only.
         optimizer: "adamw", or "muon": the matrices inside the network are Muon's, with the same
@@ -94,6 +97,7 @@ class TrainingConfig:
     log_every: int | None = 10
     evaluate_every: int | None = None
     group_by_length: bool = False
+    packing: bool = False
     keep: int = 2
     progress: bool | None = None
     optimizer: str = "adamw"
@@ -198,6 +202,13 @@ def train(model, dataset, collator, config, *, out=None, resume=False, evaluate=
         np.random.seed(seed)
         torch.manual_seed(seed)
         model.to(device)
+        if config.packing:
+            encoder = getattr(model, "embedder", None)
+            if not hasattr(encoder, "unpadded"):
+                raise ValueError(
+                    f"packing=True needs a BertEncoder or ModernEncoder in {type(model)}"
+                )
+            encoder.unpadded = True
         optimizers = Optimizers(model, config, device)
         if optimizers.sparse and processes > 1:
             raise ValueError("the model has sparse gradients; only one process can train it")
@@ -218,7 +229,7 @@ def train(model, dataset, collator, config, *, out=None, resume=False, evaluate=
         prepared = DistributedDataParallel(model) if processes > 1 else model
         model.train()
         # What asks is left on the CPU where the model can take it from there, and nobody waits.
-        staying = ("labels", "weights") if getattr(model, "asks_from_the_cpu", False) else ()
+        staying = getattr(model, "stays_on_the_cpu", ())
         bf16 = config.precision == "bf16" or (config.precision == "auto" and native_bf16(device))
         hidden = None if config.progress is None else not config.progress
         bar = tqdm(total=config.steps, initial=history.step, disable=hidden)

@@ -109,12 +109,12 @@ def over():
     """What is above the budget, in words; empty where all of it holds."""
     count, top, code, guards, tests = measured()
     bounds = {
-        f"{count} files, at most 36: which lesson builds the new one": count <= 36,
+        f"{count} files, at most 37: which lesson builds the new one": count <= 37,
         f"{top} files at the top, at most 27: engine/ takes what no lesson builds": top <= 27,
-        f"{code:,} code lines, at most 4,400: what could go instead": code <= 4400,
+        f"{code:,} code lines, at most 4,650: what could go instead": code <= 4650,
         f"{guards:,} lines that only guard, at most 12%: who would miss them": guards
         <= 0.12 * code,
-        f"{tests:,} lines of tests, at most 28,000": tests <= 28_000,
+        f"{tests:,} lines of tests, at most 28,800": tests <= 28_800,
     }
     return [told for told, holds in bounds.items() if not holds]
 

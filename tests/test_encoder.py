@@ -373,6 +373,28 @@ def test_the_last_block_computes_only_the_picked_rows(kind):
     assert rows == [REAL.sum() if kind == "unpadded" else 5 * T] * 2 + [5 * 2]
 
 
+@pytest.mark.parametrize("real", [REAL, EMPTY, REAL.flip(1)], ids=["right", "empty", "left"])
+@pytest.mark.parametrize("picks", [None, (1, 4), (4, 8)], ids=["all", "some", "also padding"])
+def test_bert_without_padding_is_bert_with_it_at_real_tokens(real, picks):
+    numbers = torch.arange(real.numel()).view(real.shape)
+    ids, kinds, model, found = numbers * 7 % V, numbers % 2, ours(), []
+    select = picks and (lambda states: states[:, slice(*picks)])
+    wanted = real if picks is None else real[:, slice(*picks)]
+    for model.unpadded in (False, True):
+        states = model(ids, real, kinds, select=select)[wanted]
+        signal = torch.randn(states.shape, generator=torch.Generator().manual_seed(0)).double()
+        found.append([states, *torch.autograd.grad(states, [*model.parameters()], signal)])
+    for padded, unpadded in zip(*found):
+        assert_close(unpadded, padded, **exact)
+
+
+def test_bert_computes_no_padding_where_told_so():
+    model = ours()
+    model.unpadded, rows = True, rows_computed(model)
+    model(ids_of(V), REAL, select=lambda states: states[:, :2])
+    assert rows == [REAL.sum()] * 2 + [5 * 2]
+
+
 # ------------------------------------------------------------------ both: dropout and the pad's row
 
 

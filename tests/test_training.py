@@ -34,10 +34,18 @@ from transformers import BertForMaskedLM, DataCollatorForLanguageModeling
 from mlm_lib import training
 from mlm_lib.diffusion import DiffusionCollator
 from mlm_lib.engine.log import History, TrainingStopped
+from mlm_lib.masked_lm import MaskedLanguageModel
+from mlm_lib.modern import ModernConfig
 from mlm_lib.pretrained import from_hf, to_hf
 from mlm_lib.training import HeldOut, ShowPredictions, TrainingConfig
 
 pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def tiny_modern():
+    torch.manual_seed(0)
+    return MaskedLanguageModel.from_config(ModernConfig(len(VOCAB), 16, 2, 2, 24, window=4))
+
 
 # ---------------------------------------------------------------- settings and schedule
 
@@ -413,6 +421,25 @@ def test_a_data_set_of_the_datasets_library_trains():
 
     model, _ = go(data=Dataset.from_dict({"input_ids": ROWS}), group_by_length=True)
     assert_same(model, go(data=[{"input_ids": row} for row in ROWS], group_by_length=True)[0])
+
+
+@pytest.mark.parametrize("kind", ["bert", "modern"])
+@pytest.mark.parametrize("grouped", [False, True])
+def test_packing_leaves_padding_out_and_trains_as_before(kind, grouped):
+    settings = {"steps": 12, "log_every": 1, "group_by_length": grouped}
+    losses = []
+    for packing in (False, True):
+        model = tiny(dropout=0.0) if kind == "bert" else tiny_modern()
+        model.embedder.unpadded = False
+        _, history = go(model=model, packing=packing, **settings)
+        assert model.embedder.unpadded == packing
+        losses.append(history.curve("loss")[1])
+    assert losses[1] == pytest.approx(losses[0], rel=1e-5)
+
+
+def test_packing_is_refused_by_a_model_that_cannot():
+    with pytest.raises(ValueError, match="packing"):
+        go(model=tiny_of_transformers(), packing=True)
 
 
 # ---------------------------------------------------------------- several processes

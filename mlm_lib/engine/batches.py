@@ -20,7 +20,8 @@ class Order:
     """The order of the data: it depends on the seed and on nothing else, and can be taken up again.
 
     Args:
-        dataset: a sequence of examples. Its `set_epoch` is called if it has one.
+        dataset: a sequence of examples. Its `set_epoch` is called if it has one, and its `lengths`
+            are taken, if it has them, for those of its examples.
         batch_size: examples in a batch; the last one of an epoch may be smaller.
         seed: of the permutations.
         grouped: rows of like length share a batch, which saves padding.
@@ -64,7 +65,9 @@ class Order:
         # 2) Where rows of like length share a batch: sorted, but only among their neighbours, so
         #    that an epoch does not go from short to long.
         if self.grouped:
-            lengths = [example_length(self.dataset[number]) for number in range(len(order))]
+            lengths = getattr(self.dataset, "lengths", None)
+            if lengths is None:
+                lengths = [example_length(self.dataset[number]) for number in range(len(order))]
             size = POOL * self.batch_size
             pools = [order[start : start + size] for start in range(0, len(order), size)]
             order = [n for pool in pools for n in sorted(pool, key=lengths.__getitem__)]

@@ -27,12 +27,21 @@ def read_texts(source):
         ValueError: no UTF-8, a missing column, or a line that is no CSV or no JSON. It names the
             file and the line.
     """
+    return [text for file in text_files(source) for text in texts_of(*file)]
+
+
+def text_files(source):
+    """(file, column) of each file that a path stands for; errors as of `read_texts`."""
     name, column = path_name("source", source), "text"
     stem, _, last = name.rpartition(":")
     if Path(stem).suffix.lower() in (".csv", ".jsonl") and not os.path.exists(name):
         name, column = stem, last
-    texts = [text for file in _files(Path(name)) for text in _texts(file, column)]
-    return [text for text in texts if text.strip()]
+    return [(file, column) for file in _files(Path(name))]
+
+
+def texts_of(path, column="text"):
+    """The texts of one file, without blank ones."""
+    return [text for text in _texts(path, column) if text.strip()]
 
 
 def _files(path):
