@@ -34,6 +34,7 @@ from itertools import islice
 from pathlib import Path
 
 import torch
+from torch import distributed
 from torch.utils.data import ConcatDataset
 
 from mlm_lib.checks import choice, path_name, whole_number
@@ -96,6 +97,12 @@ def main(arguments=None):
         return 130
     except (ValueError, OSError, TrainingStopped, MemoryError, torch.OutOfMemoryError) as error:
         print(f"error: {str(error) or 'there is not enough memory'}", file=sys.stderr)
+        return 1
+    except RuntimeError as error:
+        if not distributed.is_initialized():
+            raise
+        told = f"this process failed, or was left by another one ({str(error).splitlines()[0]})"
+        print(f"error: {told}; --resume goes on from {out}'s last checkpoint", file=sys.stderr)
         return 1
     return 0
 

@@ -9,11 +9,13 @@ import re
 import signal
 import subprocess
 import sys
+import time
 import tomllib
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
+import psutil
 import pytest
 import tiny_bert
 import torch
@@ -683,3 +685,37 @@ def test_the_card_of_course_bert_states_the_losses_on_reviews_that_can_be_measur
     for name in ("frequency", "blanks", "mixture", "kept"):
         found += [losses[name].mean().item(), losses[name].std().item() / len(losses[name]) ** 0.5]
     assert stated == pytest.approx(found, abs=0.006)
+
+
+# ---------------------------------------------------------------- several processes
+
+
+def torchrun(processes, *said):
+    """The command in so many processes, started."""
+    line = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node"]
+    line += [str(processes), "-m", "mlm_lib.pretrain", "--config", "recipe.toml", *said]
+    own = {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    return subprocess.Popen(line, env=os.environ | own, stderr=subprocess.PIPE, text=True)
+
+
+@pytest.mark.slow
+def test_a_run_that_lost_a_process_goes_on_with_any_number_of_them_again_and_again():
+    more = 'schedule = "constant"\nwarmup = 0\ncheckpoint_every = 5\n[save]\n'
+    recipe(more, steps=1_000_000, max_length="24\ndropout = 0.0")
+    lost = torchrun(2, "--out", "parts")
+    while not list(Path("parts").glob("checkpoints/step-*")):
+        assert lost.poll() is None
+        time.sleep(0.1)
+    children = psutil.Process(lost.pid).children(recursive=True)
+    next(one for one in children if one.environ().get("RANK") == "1").kill()
+    begin, (_, told) = time.time(), lost.communicate()
+    assert lost.returncode != 0 and time.time() - begin < 60
+    assert "--resume goes on from parts's last checkpoint" in told
+    reached = max(int(path.name[5:]) for path in Path("parts/checkpoints").glob("step-*"))
+    for processes, steps in ((1, reached + 7), (3, reached + 12)):
+        run = torchrun(processes, "--out", "parts", "--resume", "--steps", str(steps))
+        assert run.communicate() and run.returncode == 0
+    assert main(["--config", "recipe.toml", "--out", "whole", "--steps", str(reached + 12)]) == 0
+    whole, parts = (load_checkpoint(f"{out}/model")[0].state_dict() for out in ("whole", "parts"))
+    for name, weight in whole.items():
+        torch.testing.assert_close(parts[name], weight, rtol=1e-4, atol=1e-4, msg=name)
