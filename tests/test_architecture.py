@@ -25,7 +25,7 @@ TOP = [name for name in PATHS if "." not in name]
 # What a file may import of later lessons, and why.
 AHEAD = {
     ("masking", "labels"): "lesson 02 marks what is not asked by lesson 03's −100",
-    ("encoder", "unpadded"): "lesson 17 leaves lesson 06's padding out as lesson 16 does",
+    ("encoder", "unpadded"): "packing leaves padding out of lesson 06 as lesson 16 does",
     ("language_model", "softmax"): "lesson 10 may be told to sample, which lesson 11 builds",
     ("training", "optimizers"): "lesson 08 trains by AdamW, lesson 11 says what stands beside it",
     ("pretrained", "modern"): "lesson 07 loads checkpoints, since lesson 16 of a second kind",

@@ -20,6 +20,13 @@ def test_each_test_that_the_page_names_is_there():
         assert test in {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}, test
 
 
+def test_the_plan_of_the_page_on_scaling_prints_what_stands_below_it(capsys):
+    page = (ROOT / "docs" / "scaling.md").read_text(encoding="utf-8")
+    code, told = re.search(r"```python\n(.*?)```\n```\n(.*?)```", page, re.S).groups()
+    exec(code)
+    assert capsys.readouterr().out == told
+
+
 @pytest.fixture(scope="module")
 def found():
     """By the settings of a processor: what was drawn, a floor, and some trained weights."""

@@ -1,4 +1,4 @@
-"""A corpus larger than the memory: its rows in an Arrow data set on disk. Built in lesson 17.
+"""A corpus larger than the memory: its rows in an Arrow data set on disk.
 
 `datasets` writes it with several workers and reads it by mapping the file, so that only what is
 looked at is loaded. To the training loop it is a list of rows like any other.

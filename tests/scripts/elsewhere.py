@@ -16,10 +16,13 @@ import nbformat
 from training_toys import ROWS, collator, tiny
 
 from classroom.runner import execute, fresh_names
-from mlm_lib.training import TrainingConfig, train
+from mlm_lib.training import SCHEDULES, TrainingConfig, train
+
+KINDS = [{}, {"optimizer": "muon"}, {"packing": True}, {"group_by_length": True}]
+KINDS += [{"schedule": name} for name in SCHEDULES]
 
 
-def trained(device, optimizer):
+def trained(device, **settings):
     """The losses that are logged, and what each step without a row waited for."""
     waits, seen = [], pretended_device.waits.copy()
 
@@ -29,9 +32,7 @@ def trained(device, optimizer):
             waits.append(dict(now - seen))
         seen.update(now - seen)
 
-    config = TrainingConfig(
-        steps=12, batch_size=8, log_every=5, device=device, precision="fp32", optimizer=optimizer
-    )
+    config = TrainingConfig(12, 8, log_every=5, device=device, precision="fp32", **settings)
     history = train(tiny(dropout=0.0), ROWS, collator(), config, callbacks=[count])
     return [row["loss"] for row in history.rows], waits
 
@@ -52,7 +53,7 @@ if __name__ == "__main__":
     matplotlib.use("agg")
     devices = "cpu", pretended_device.NAME
     if sys.argv[1] == "train":
-        found = {name: [trained(one, name) for one in devices] for name in ("adamw", "muon")}
+        found = {str(kind): [trained(one, **kind) for one in devices] for kind in KINDS}
     else:
         settings = json.loads(sys.argv[2])
         found = [told(sys.argv[1], settings | {"DEVICE": one}) for one in devices]
