@@ -693,7 +693,8 @@ def lesson(args) -> int:
         steps["execute"] = [sys.executable, ROOT / "tests" / "execute_notebook.py", copy, path]
         tests = ["test_labs.py"] if args.lab else ["test_notebooks.py", "test_lesson_numbers.py"]
         tests = [ROOT / "tests" / name for name in tests]
-        steps["tests"] = [*python, "pytest", "-q", *tests, "-k", path.stem]
+        word = args.number if args.lab else path.stem
+        steps["tests"] = [*python, "pytest", "-q", *tests, "-k", word]
         steps["compare"] = [*python, "pytest", "-q", *COMPARED, path]
     with child_environment() as env:
         for name, command in steps.items():

@@ -32,8 +32,7 @@ RUN = {
         "HIDE": ["film"]} | SMALL],
     "04": [{"SENTENCE": "the castaways sang unforgettably tonight .", "HIDDEN": ["unforgettably"],
         "SEED": 5, "MASKINGS": 2} | SMALL],
-    "05": [{"SENTENCE": "the [MASK] was awful .", "SEED": 7, "BATCH": 1, "LENGTH": 512,
-        "VOCAB_SIZE": 8193} | SMALL],
+    "05": [{"SENTENCE": "the [MASK] was awful .", "SEED": 7} | SMALL],
     "06": [{"SENTENCE": "paris is the capital of [MASK] .", "WORD": "paris", "OTHER": "madrid",
         "LAYER": 0, "DEVICE": "cpu"} | SMALL,
         {"SENTENCE": "raise an error if the file does not [MASK] .", "WORD": "file",
@@ -53,6 +52,7 @@ RUN = {
     "14": [{"SEED": 3, "SIZES": [11, 30], "SEEDS": 2} | OTHER],
     "15": [{"SEED": 3, "STEPS": 7, "HELD_OUT": 21, "WRITTEN": 11} | OTHER],
     "16": [{"SEED": 5, "REVIEWS": 9, "LEARNING_RATE": 1e-3, "STEPS": 12, "DOCUMENTS": 60} | SMALL],
+    "17": [{"SEED": 5, "BATCH_SIZE": 9, "ROUNDS": 2} | SMALL],
 }  # fmt: skip
 REFUSED = {
     "00": [{"TOP_K": 9000}, {"SENTENCE": "no blank here ."},
@@ -63,9 +63,7 @@ REFUSED = {
     "03": [MODERN, {"HIDE": ["zebra"]}, {"HIDE": "election"}, {"PASSAGE": ""}, {"SEED": 2**33}],
     "04": [{"HIDDEN": []}, {"HIDDEN": ["zebra"]}, {"HIDDEN": "film"}, {"HIDDEN": [["film"]]},
         {"SENTENCE": ""}, {"DEVICE": "tpu9"}, {"MASKINGS": 1}, {"SEED": 2**32}],
-    "05": [MODERN, {"SEED": 2**32}, {"SENTENCE": "no blank here ."}, {"LENGTH": 12.5},
-        {"BATCH": 64, "LENGTH": 512, "VOCAB_SIZE": 30522}, {"BATCH": 1, "LENGTH": 7,
-        "VOCAB_SIZE": 2}],
+    "05": [MODERN, {"SEED": 2**32}, {"SENTENCE": "no blank here ."}],
     "06": [MODERN, {"SEED": 2**32}, {"OTHER": ""}, {"OTHER": "unforgettably"}, {"LAYER": 4},
         {"WORD": "eaten"}, {"LONGER": "too short ."}, {"OTHER": "the [MASK]"}],
     "07": [MODERN, {"SEED": 2**32}, {"SENTENCES": []}, {"SENTENCES": "[MASK] [MASK]"},
@@ -91,6 +89,7 @@ REFUSED = {
         {"RESULTS": "nowhere.csv"}, {"FULL": 1}],
     "16": [{"STEPS": 5}, {"RESULTS": "nowhere.csv"}, {"LEARNING_RATE": 0.5}, {"REVIEWS": 561},
         {"FULL": "yes"}, {"LONG_SEEDS": 1}, {"HELD_OUT": 2.5}, {"DEVICE": "tpu9"}],
+    "17": [MODERN, {"ROUNDS": 1}, {"BATCH_SIZE": 100}, {"RESULTS": "nowhere.csv"}, {"SEED": 2**32}],
 }  # fmt: skip
 
 
