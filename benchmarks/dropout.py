@@ -1,13 +1,15 @@
 """`mlm_lib.encoder.drop` against `F.dropout`, on a processor: `python -m benchmarks.dropout`.
 
-The two take turns on tensors of the encoder's shapes, with one thread and with two. Prints a
-Markdown table. The forward pass is timed; backward, both make the same product of the gradient.
+Tensors have the encoder's shapes; one thread, then two. The forward pass is timed; backward, both
+make the same product of the gradient.
 """
+
+from functools import partial
 
 import torch
 import torch.nn.functional as F
 
-from benchmarks.turns import medians, versions
+from benchmarks.turns import arguments, compared, report
 from mlm_lib.encoder import drop
 
 SHARE = 0.1
@@ -22,32 +24,20 @@ SHAPES = {
 PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
 
-def main():
-    """Measure every row and print the table."""
-    print(f"{versions()}; share {SHARE}\n")
-    print(
-        "| what | precision | threads | F.dropout | ours | ratio |\n|---|---|---:|---:|---:|---:|"
-    )
+def rows(args):
+    """A row for each shape, precision and number of threads."""
     for threads in (1, 2):
         torch.set_num_threads(threads)
         for what, shape in SHAPES.items():
             for precision, dtype in PRECISIONS.items():
-                theirs, ours = turns(torch.randn(shape).to(dtype))
-                row = f"| {what} | {precision} | {threads} | {theirs:.3f} ms | {ours:.3f} ms"
-                print(f"{row} | {theirs / ours:.2f} |", flush=True)
-
-
-def turns(values):
-    """Median milliseconds of `F.dropout` and of `drop` on the same values."""
-
-    def theirs():
-        F.dropout(values, SHARE)
-
-    def ours():
-        drop(values, SHARE)
-
-    return medians((theirs, ours), calls=2, seconds=3.0)
+                values = torch.randn(shape).to(dtype)
+                yield compared(
+                    f"{what}, {threads} thread{'s' * (threads > 1)}", precision, "F.dropout",
+                    [partial(F.dropout, values, SHARE), partial(drop, values, SHARE)],
+                    calls=2, seconds=3.0, quick=args.quick,
+                )  # fmt: skip
 
 
 if __name__ == "__main__":
-    main()
+    given = arguments(__doc__)
+    report(rows(given), given)

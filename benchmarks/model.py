@@ -1,21 +1,20 @@
 """The model against transformers' `BertForMaskedLM`, in one process: `python -m benchmarks.model`.
 
-Same weights, same batch, same precision, same optimizer; the two take turns. Prints a Markdown
-table and exits with 1 if a ratio is below what we claim.
+Same weights, same batch, same precision, same optimizer.
 """
 
 import json
 import math
-import sys
 import tempfile
 from contextlib import nullcontext
 from pathlib import Path
 
 import torch
+import torch.nn.functional as F
 from torch.profiler import ProfilerActivity, profile
 from transformers import BertConfig, BertForMaskedLM
 
-from benchmarks.turns import medians, versions
+from benchmarks.turns import Row, arguments, compared, report
 from mlm_lib.labels import IGNORE
 from mlm_lib.losses import masked_cross_entropy
 from mlm_lib.pretrained import from_hf
@@ -27,34 +26,28 @@ STEP_CLAIMS = {30522: 3.0, 8192: 1.7}  # vocabulary size: times as fast
 MEMORY_CLAIM, MEMORY_BATCH = 5.0, 32
 
 
-def main():
-    """Measure every row, print the table, and say which claims hold."""
-    torch.manual_seed(0)
-    print(f"{versions()}\n")
-    print("| what | precision | transformers | ours | ratio | at least |")
-    print("|---|---|---:|---:|---:|---:|")
-    short = []
-    for what, precision, their, our, unit, claim in rows():
-        times, ratio = f"{their:.1f} {unit} | {our:.1f} {unit}", their / our
-        print(f"| {what} | {precision} | {times} | {ratio:.2f} | {claim} |", flush=True)
-        if ratio < claim:
-            short.append(f"{what}, {precision}: a ratio of {ratio:.3f}, and we claim {claim}")
-    if short:
-        sys.exit("\n" + "\n".join(short))
-
-
-def rows():
-    """(what, precision, theirs, ours, unit, claim) of each row, as it is measured."""
+def rows(args):
+    """A training step, the head's memory and loss, and inference, each in each precision."""
     for vocab_size, claim in STEP_CLAIMS.items():
         for precision in precisions():
-            what = f"training step, V = {vocab_size:,}"
-            yield what, precision, *training_step(vocab_size, precision), "ms", claim
+            yield compared(
+                f"training step, V = {vocab_size:,}", precision, "transformers",
+                training_step(vocab_size, precision), at_least=claim, least=15, seconds=25.0,
+                quick=args.quick,
+            )  # fmt: skip
     what = f"head's peak extra memory, {MEMORY_BATCH} × {LENGTH}, V = 30,522"
-    yield what, "fp32", *head_memory(30522), "MB", MEMORY_CLAIM
+    yield Row(what, "fp32", "transformers", *head_memory(30522), "MB", MEMORY_CLAIM)
+    if hasattr(F, "linear_cross_entropy"):  # since PyTorch 2.13
+        for precision in ("fp32", "bf16"):
+            what = "a linear layer and its loss, 307 labels, V = 30,522"
+            sides = linear_and_loss(30522, precision)
+            yield compared(what, precision, "F.linear_cross_entropy", sides, least=15, seconds=8.0,
+                           quick=args.quick)  # fmt: skip
     for precision in precisions():
         for what in ("encoder, inference", "encoder, inference, a third padding"):
-            padded = "padding" in what
-            yield what, precision, *inference(precision, padded=padded), "ms", 1.0
+            sides = inference(precision, padded="padding" in what)
+            yield compared(what, precision, "transformers", sides, at_least=1.0, calls=2,
+                           seconds=12.0, quick=args.quick)  # fmt: skip
 
 
 def precisions():
@@ -82,7 +75,7 @@ def both(vocab_size):
 
 
 def training_step(vocab_size, precision):
-    """Milliseconds of forward, loss, backward and AdamW."""
+    """Forward, loss, backward and AdamW, of both sides."""
     theirs, ours, input_ids, labels = both(vocab_size)
     attention_mask = torch.ones_like(input_ids)
 
@@ -98,18 +91,30 @@ def training_step(vocab_size, precision):
 
         return run
 
-    return medians(
-        (
-            step(theirs, lambda: theirs(input_ids, attention_mask, labels=labels).loss),
-            step(ours, lambda: ours(input_ids, attention_mask, labels=labels)["loss"]),
-        ),
-        least=15,
-        seconds=25.0,
+    return (
+        step(theirs, lambda: theirs(input_ids, attention_mask, labels=labels).loss),
+        step(ours, lambda: ours(input_ids, attention_mask, labels=labels)["loss"]),
+    )
+
+
+def linear_and_loss(vocab_size, precision):
+    """Logits of 15% of the places, their loss and the way back: in one function, and in parts."""
+    dtype = torch.bfloat16 if precision == "bf16" else torch.float32
+    hidden = torch.randn(round(RATE * BATCH * LENGTH), WIDTH, dtype=dtype, requires_grad=True)
+    weight = (0.02 * torch.randn(vocab_size, WIDTH)).to(dtype).requires_grad_()
+    labels = torch.randint(vocab_size, hidden.shape[:1])
+
+    def side(loss):
+        return lambda: torch.autograd.grad(loss(), (hidden, weight))
+
+    return (
+        side(lambda: F.linear_cross_entropy(hidden, weight, labels)),
+        side(lambda: masked_cross_entropy(F.linear(hidden, weight), labels)),
     )
 
 
 def inference(precision, *, padded):
-    """Milliseconds of the encoder's forward pass without gradients."""
+    """The encoder's forward pass without gradients, of both sides."""
     theirs, ours, input_ids, _ = both(8192)
     lengths = torch.randint(LENGTH // 3, LENGTH + 1, (BATCH, 1)) if padded else LENGTH
     attention_mask = (torch.arange(LENGTH) < lengths).expand(BATCH, LENGTH).long()
@@ -122,7 +127,7 @@ def inference(precision, *, padded):
 
         return run
 
-    return medians((side(theirs.bert), side(ours.embedder)), calls=2, seconds=12.0)
+    return side(theirs.bert), side(ours.embedder)
 
 
 def head_memory(vocab_size):
@@ -134,7 +139,7 @@ def head_memory(vocab_size):
 
     def their_head():
         logits = theirs.cls(hidden)
-        torch.nn.functional.cross_entropy(logits.view(-1, vocab_size), labels.view(-1)).backward()
+        F.cross_entropy(logits.view(-1, vocab_size), labels.view(-1)).backward()
 
     def our_head():
         asked = labels != IGNORE
@@ -162,4 +167,5 @@ def peak_memory(run):
 
 
 if __name__ == "__main__":
-    main()
+    given = arguments(__doc__)
+    report(rows(given), given)

@@ -1,11 +1,10 @@
 """Unpadded against padded, and ModernBERT against transformers': `python -m benchmarks.modern`.
 
-Same weights, same batch, same precision; the sides take turns. Prints Markdown tables and exits
-with 1 if a ratio is below what we claim. `--ways` compares ways to keep documents apart in
-attention instead, and `--base` adds the step of a whole ModernBERT-base, which takes minutes.
+Same weights, same batch, same precision. `--ways` compares ways to keep documents apart in
+attention instead.
 """
 
-import argparse
+import statistics
 import sys
 
 import torch
@@ -13,9 +12,9 @@ import torch.nn.functional as F
 from transformers import ModernBertConfig, ModernBertForMaskedLM
 
 from benchmarks.model import precision_context, precisions
-from benchmarks.turns import medians, versions
+from benchmarks.turns import arguments, compared, report, turns, versions
 from mlm_lib.corpus import load_corpus
-from mlm_lib.encoder import attend
+from mlm_lib.encoder import EncoderConfig, attend
 from mlm_lib.labels import IGNORE
 from mlm_lib.masked_lm import MaskedLanguageModel
 from mlm_lib.masking import MaskingCollator
@@ -34,50 +33,34 @@ SHAPES = {  # what: sizes, rows, tokens of a row or None for reviews
 }
 
 
-def main():
-    """Measure every row, print the tables, and say which claims hold."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--ways", action="store_true", help="ways to keep documents apart instead")
-    parser.add_argument("--base", action="store_true", help="and a step of ModernBERT-base")
-    args = parser.parse_args()
-    torch.manual_seed(0)
-    print(f"{versions()}\n")
-    if args.ways:
-        return print_ways()
-    short = []
-    names = "padded tokens/s | unpadded tokens/s | ratio"
-    print(f"| what | real share | precision | {names} | at least |")
-    print("|---|---:|---|---:|---:|---:|---:|")
+def rows(args):
+    """Unpadded against padded, then a training step against transformers'."""
     for count in BATCHES:
         batch = reviews(count)
-        real = batch["attention_mask"].sum().item()
-        share = real / batch["input_ids"].numel()
-        for what, precision, times in unpadded_rows(batch):
-            padded, unpadded = (real / time * 1000 for time in times)
-            claim = CLAIM if count == BATCHES[-1] and precision == "fp32" else None
-            what = f"{what}, {count} reviews | {share:.0%} | {precision}"
-            short += tell(what, padded, unpadded, unpadded / padded, claim, ",.0f")
-    print("\n| training step | precision | transformers ms | ours ms | ratio | at least |")
-    print("|---|---|---:|---:|---:|---:|")
-    shapes = SHAPES | ({"ModernBERT-base, 4 × 128": (BASE, 4, 128)} if args.base else {})
+        for kind, model in models().items():
+            yield from unpadded_rows(kind, model, batch, count, args.quick)
+    shapes = SHAPES | ({} if args.quick else {"ModernBERT-base, 4 × 128": (BASE, 4, 128)})
     for sparse in (False, True):
         for what, shape in shapes.items():
             for precision in precisions():
-                their, our = training_step(precision, *shape, sparse=sparse)
-                row = f"{what}{', sparse_prediction' * sparse} | {precision}"
-                claim = None if sparse else STEP_CLAIM
-                short += tell(row, their, our, their / our, claim, ",.0f")
-    if short:
-        sys.exit("\n" + "\n".join(short))
+                yield compared(
+                    f"training step, {what}{', sparse_prediction' * sparse}", precision,
+                    "transformers", training_step(precision, *shape, sparse=sparse),
+                    at_least=None if sparse else STEP_CLAIM, warm_up=1, least=5, seconds=25.0,
+                    quick=args.quick,
+                )  # fmt: skip
 
 
-def tell(what, one, other, ratio, claim, form):
-    """Prints a row; a list of what is to be said if its claim does not hold."""
-    row = f"| {what} | {one:{form}} | {other:{form}} | {ratio:.2f} | {claim or '–'} |"
-    print(row, flush=True)
-    if claim and ratio < claim:
-        return [f"{what}: a ratio of {ratio:.3f}, and we claim {claim}"]
-    return []
+def models():
+    """Encoders of one size at V = 8,192: that of today, and BERT's, without dropout and with."""
+    sizes = {"num_layers": LAYERS, "num_heads": HEADS}
+    today = ModernConfig(8192, WIDTH, intermediate_size=3 * WIDTH // 2, **sizes)
+    plain, usual = (
+        EncoderConfig(8192, WIDTH, intermediate_size=4 * WIDTH, dropout=share, **sizes)
+        for share in (0.0, 0.1)
+    )
+    configs = {"": today, "BERT, ": plain, "BERT with dropout, ": usual}
+    return {kind: MaskedLanguageModel.from_config(config) for kind, config in configs.items()}
 
 
 def reviews(count):
@@ -89,11 +72,9 @@ def reviews(count):
     return MaskingCollator(tokenizer, seed=0)(rows)
 
 
-def unpadded_rows(batch):
-    """(what, precision, (padded ms, unpadded ms)) of each row, as it is measured."""
-    sizes = {"num_layers": LAYERS, "num_heads": HEADS, "intermediate_size": 3 * WIDTH // 2}
-    model = MaskedLanguageModel.from_config(ModernConfig(8192, WIDTH, **sizes))
-    inputs = batch["input_ids"], batch["attention_mask"]
+def unpadded_rows(kind, model, batch, count, quick):
+    """A row for each precision, in real tokens a second; the encoder of today also without loss."""
+    inputs, real = (batch["input_ids"], batch["attention_mask"]), batch["attention_mask"].sum()
     losses = []
 
     def side(precision, unpadded, train):
@@ -109,20 +90,20 @@ def unpadded_rows(batch):
         return run
 
     for precision in precisions():
-        for what in ("encoder, inference", "training step"):
-            sides = [
-                side(precision, unpadded, what != "encoder, inference")
-                for unpadded in (False, True)
-            ]
-            yield what, precision, medians(sides, warm_up=1, least=5, seconds=20.0)
-        apart = max(losses) - min(losses)
-        if precision == "fp32" and apart > 1e-5:
-            sys.exit(f"the losses of padded and unpadded differ by {apart}")
+        for what in ("training step",) if kind else ("encoder, inference", "training step"):
+            sides = [side(precision, way, what == "training step") for way in (False, True)]
+            claimed = not kind and count == BATCHES[-1] and precision == "fp32"
+            yield compared(
+                f"{kind}{what}, {count} reviews", precision, "padded", sides, tokens=real.item(),
+                at_least=CLAIM if claimed else None, warm_up=1, least=5, seconds=12.0, quick=quick,
+            )  # fmt: skip
+        if precision == "fp32" and "dropout" not in kind and max(losses) - min(losses) > 1e-5:
+            sys.exit(f"losses of padded and unpadded differ by {max(losses) - min(losses)}")
         losses.clear()
 
 
 def training_step(precision, sizes, rows, length, *, sparse=False):
-    """Milliseconds of forward, loss, backward and AdamW: transformers', and ours.
+    """Forward, loss, backward and AdamW: transformers', and ours.
 
     With `sparse`, transformers' head computes the labelled positions only, as ours always does.
     """
@@ -155,7 +136,7 @@ def training_step(precision, sizes, rows, length, *, sparse=False):
 
         return run
 
-    return medians((step(theirs), step(ours)), warm_up=1, least=5, seconds=25.0)
+    return step(theirs), step(ours)
 
 
 # ------------------------------------------------------------------------------------ ways
@@ -164,6 +145,7 @@ def training_step(precision, sizes, rows, length, *, sparse=False):
 def print_ways():
     """Attention of reviews alone, forward and backward, in ways that keep documents apart."""
     real = reviews(BATCHES[-1])["attention_mask"].bool()
+    print(f"{versions()}\n")
     print("| way | precision | forward and backward ms |\n|---|---|---:|")
     for precision, dtype in (("fp32", torch.float32), ("bf16", torch.bfloat16)):
         shape = real.sum(), HEADS, WIDTH // HEADS
@@ -175,9 +157,9 @@ def print_ways():
 
             return run
 
-        times = medians([side(way) for way in WAYS.values()], warm_up=1, least=5, seconds=15.0)
-        for name, time in zip(WAYS, times):
-            print(f"| {name} | {precision} | {time:.0f} |", flush=True)
+        times = turns([side(way) for way in WAYS.values()], warm_up=1, least=5, seconds=15.0)
+        for name, taken in zip(WAYS, times):
+            print(f"| {name} | {precision} | {statistics.median(taken):.0f} |", flush=True)
 
 
 def one_by_one(real, *parts):
@@ -216,4 +198,7 @@ WAYS = {
 }
 
 if __name__ == "__main__":
-    main()
+    given = arguments(
+        __doc__, **{"--ways": {"action": "store_true", "help": "ways to keep documents apart"}}
+    )
+    print_ways() if given.ways else report(rows(given), given)
