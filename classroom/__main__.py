@@ -2,6 +2,8 @@
 
     course.py labs start [02 ...]                  your copies, in labs/ (all when none is named)
     course.py labs check labs/02_masking_lab.ipynb
+    course.py labs status                          how far you are with each
+    course.py labs solution 02                     ours, for the tasks that you have tried
     course.py labs grade FOLDER --out marks.csv [--jobs 4]
 
 With --here, course.py uses the interpreter at hand and sets nothing up.
@@ -12,6 +14,7 @@ a request that cannot be met; 130 after Ctrl-C.
 
 import argparse
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -20,11 +23,14 @@ def parse(argv: list[str]) -> argparse.Namespace:
     """Needs nothing but Python, so that a mistake is told before an environment is set up."""
     form = {"description": __doc__, "formatter_class": argparse.RawDescriptionHelpFormatter}
     parser = argparse.ArgumentParser(prog="course.py labs", **form)
-    commands = parser.add_subparsers(dest="command", metavar="start|check|grade", required=True)
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     start = commands.add_parser("start", help="make your copy of a lab")
     start.add_argument("labs", nargs="*", metavar="NN", help="2, 02, zoo; none: all of them")
     check = commands.add_parser("check", help="mark one notebook on the spot")
     check.add_argument("file", type=Path, metavar="FILE")
+    commands.add_parser("status", help="how far you are with each lab")
+    solution = commands.add_parser("solution", help="our solution of what you have tried")
+    solution.add_argument("labs", nargs=1, metavar="NN")
     grade = commands.add_parser("grade", help="mark everything in a folder")
     grade.add_argument("folder", type=Path, metavar="FOLDER")
     text = "the table of marks; reports go beside it, into MARKS_reports/"
@@ -37,7 +43,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     for command in (check, grade):
         limits = {"seconds": (60, "s"), "memory": (4, "GB"), "output": (10, "MB")}
         for name, (value, unit) in limits.items():
-            text = f"limit of a task in {unit} (default: {value})"
+            text = f"limit of a cell in {unit} (default: {value})"
             command.add_argument(f"--{name}", type=float, default=value, metavar=unit, help=text)
     args = parser.parse_args(argv)
     if args.command == "check" and not args.file.is_file():
@@ -49,10 +55,15 @@ def parse(argv: list[str]) -> argparse.Namespace:
     for name in ("seconds", "memory", "output"):
         if not getattr(args, name, 1) > 0:
             parser.error(f"--{name} {getattr(args, name)}: a limit is above zero")
-    if args.command == "start":
+    if args.command in ("start", "solution"):
         args.labs = [key.zfill(2) if key.isdecimal() else key.split("_")[0] for key in args.labs]
         from classroom.lab import labs
 
+        if not labs():
+            parser.error(
+                "this copy of the course has no notebooks/labs, from which the labs are made: "
+                "whoever teaches hands out the copies"
+            )
         for key in set(args.labs) - labs().keys():
             parser.error(f"there is no lab {key}; the labs: {', '.join(labs())}")
     return args
@@ -70,25 +81,54 @@ def start(args) -> int:
 
 
 def check(args) -> int:
+    from classroom.edition import remember
     from classroom.lab import NotALab, labs, read_lab, read_submission
-    from classroom.marker import CouldNotRun, Limits, first_to_look_at, mark
-    from classroom.runner import RIGHT, UNANSWERED
+    from classroom.marker import RIGHT, CouldNotRun, Limits, first_to_look_at, mark
+    from classroom.remarks import remarks
+    from classroom.runner import UNANSWERED
 
     try:
         submission = read_submission(args.file)
-        lab = read_lab(labs()[submission.key])
+        source = labs().get(submission.key)
+        lab = read_lab(source) if source else read_lab(args.file, submission.key)
         marks = mark(lab, submission, Limits(args.seconds, args.memory, args.output))
     except (NotALab, CouldNotRun) as error:
         print(error, file=sys.stderr)
         return 1
-    print(f"{lab.path.stem}: {sum(one.points for one in marks)} of {lab.points} points")
+    points = sum(one.points for one in marks)
+    print(f"{lab.path.stem}: {points} of {lab.points} points")
     for one in marks:
         told = one.status if one.status in (RIGHT, UNANSWERED) else f"{one.status}: {one.says}"
-        print(f"  {one.task:<8}{one.points} of {one.possible}  {told}")
+        print(f"  {one.task:<8}{one.points} of {one.possible}  " + told.replace("\n", f"\n{'':18}"))
+    for remark in remarks(lab, submission):
+        print(f"Look at this: {remark}")
     first = first_to_look_at(marks)
     if first:
-        print(f"Look first at task {first.task}: {first.says}")
+        print(f"Look first at task {first.task}: {first.says.splitlines()[0]}")
+    if not source:
+        print("By the checks of the file itself; whoever teaches has further ones.")
+    remember(args.file, f"{points} of {lab.points} points")
     return 0
+
+
+def status(args) -> int:
+    from classroom.edition import progress
+
+    for line in progress():
+        print(line)
+    return 0
+
+
+def solution(args) -> int:
+    from classroom.edition import tried_tasks
+    from classroom.lab import labs, read_lab
+
+    lab = read_lab(labs()[args.labs[0]])
+    tried = tried_tasks(lab)
+    for task in lab.tasks:
+        waits = "" if task.name in tried else "  waits for a try of your own, in labs/\n"
+        print(f"{task.name} {task.title}\n{waits or task.solution}\n")
+    return 0 if tried else 1
 
 
 def grade(args) -> int:
@@ -118,8 +158,10 @@ def grade(args) -> int:
 
 def main(argv: list[str]) -> int:
     args = parse(argv)
+    # What asks a program to end does so as Ctrl-C does: nothing that was started goes on.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        return {"start": start, "check": check, "grade": grade}[args.command](args)
+        return globals()[args.command](args)
     except OSError as error:
         print(f"{error}. Check the disk's space and its permissions.", file=sys.stderr)
         return 1

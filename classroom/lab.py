@@ -12,6 +12,7 @@ Code cells without such a line are given: the set-up, and what stands between ta
 
 import json
 import re
+import stat
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -85,13 +86,18 @@ def read_cells(path: Path) -> list[tuple[str, str]]:
     Raises NotALab, with a sentence, for whatever is no notebook.
     """
     try:
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise NotALab(f"{path.name} is no file that can be read to its end")
         if path.stat().st_size > LARGEST:
             size = f"{path.stat().st_size / 1e6:.0f} MB"
             raise NotALab(f"{path.name} has {size}, a notebook at most {LARGEST / 1e6:.0f} MB")
         text = path.read_text("utf-8-sig")
         if not text.strip():
             raise NotALab(f"{path.name} is empty")
-        cells = json.loads(text)["cells"]
+        notebook = json.loads(text)
+        if isinstance(notebook, dict) and "worksheets" in notebook:
+            raise NotALab(f"{path.name} is saved in an old format; open it and save it again")
+        cells = notebook["cells"]
         return [(str(cell["cell_type"]), joined(cell.get("source", ""))) for cell in cells]
     except OSError as error:
         raise NotALab(f"{path.name} cannot be read: {error.strerror}") from None
@@ -105,9 +111,13 @@ def joined(source) -> str:
     return source if isinstance(source, str) else "".join(map(str, source))
 
 
-def read_lab(path: Path) -> Lab:
-    """The lab that `path`, a source, holds. Raises NotALab for one that breaks the rules above."""
-    key = path.stem.split("_")[0]
+def read_lab(path: Path, key: str = "") -> Lab:
+    """The lab that `path` holds: a source, whose name begins with its key, or, with another name, a
+    student's copy, of which the tasks' cells then stand where solutions do.
+
+    Raises NotALab for one that breaks the rules above.
+    """
+    key = key or path.stem.split("_")[0]
     parts: list[Given | Task] = []
     for kind, source in read_cells(path):
         mark = MARK.search(source)
@@ -134,8 +144,11 @@ def labs() -> dict[str, Path]:
     return {path.stem.split("_")[0]: path for path in sorted(SOURCES.glob("*_lab.ipynb"))}
 
 
-def read_submission(path: Path) -> Submission:
+def read_submission(path: Path, known=()) -> Submission:
     """What the notebook at `path` answers, to the lab that most of its marks name.
+
+    Args:
+        known: keys of labs; those of the labs here, if none are given.
 
     Of several cells with one mark those that were begun count, in their order. Raises NotALab.
     """
@@ -148,13 +161,14 @@ def read_submission(path: Path) -> Submission:
                 answers.setdefault(f"{mark[2].lower()}.{mark[3]}", []).append(source)
         if kind == "code" and not marks:
             loose += re.findall(r"^(?:def|class)[ \t]+(\w+)|^(\w+)[ \t]*=", source, re.M)
-    known = [key for key, _ in keys.most_common() if key in labs()]
-    if not known:
-        names = ", ".join(labs())
+    known = known or labs() or keys
+    key = next((key for key, _ in keys.most_common() if key in known), None)
+    if key is None:
+        names = ", ".join(known) or "01, 02, …"
         raise NotALab(f"{path.name} has no mark of a lab (# TASK KEY.N, with KEY one of {names})")
     for name, cells in answers.items():
         answers[name] = [cell for cell in cells if STUB.format(name) not in cell] or cells[:1]
-    return Submission(known[0], answers, [first or second for first, second in loose])
+    return Submission(key, answers, [first or second for first, second in loose])
 
 
 STUB = "Task {} waits for your code here, in place of this line."

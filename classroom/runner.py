@@ -1,114 +1,55 @@
-"""Runs one notebook's answers between our own set-up and checks. This is the child's side.
+"""Executes a notebook's cells one by one, as the marker asks. This is the child's side.
 
-    python -m classroom.runner JOB REPORT
+A request is a JSON object a line on standard input: {"key", "code", "label", "loose", "seconds"}.
+The answer to it goes to what was standard output, with the request's key: how many seconds the cell
+took, and what went wrong in it. What code prints goes to standard error, which the marker points at
+a file.
 
-JOB is a JSON file that `marker` writes. What happens goes to the file REPORT, one JSON object a
-line and each flushed at once, so that printing, crashing or hanging in an answer takes nothing from
-what was told before.
-
-It contains accidents, not attackers: an answer runs with the rights of whoever marks it.
+So this process never holds a solution before the mark was told, and never tells points. It contains
+accidents, not attackers: an answer runs with the rights of whoever marks it.
 """
 
 import ast
+import contextlib
+import faulthandler
 import json
 import linecache
 import os
 import re
+import signal
 import sys
+import time
 import traceback
 import types
 
-RIGHT, WRONG, UNANSWERED, ERROR = "right", "wrong", "unanswered", "error"
-MISSING, STOPPED = "missing", "stopped"
-RAN = {RIGHT, WRONG, UNANSWERED}  # the others could not be run
+WRONG, UNANSWERED, ERROR = "wrong", "unanswered", "error"
+LONGEST = 500  # characters of a message
+LARGEST = 1_000_000_000  # bytes of a file that an answer may write
 
 
-def run(parts: list[dict], answers: dict, tell, names: dict, done: dict, loose=()) -> None:
-    """Walk through a lab's parts and tell what each task earns.
+def attempt(code: str, label: str, names: dict, loose=()) -> dict | None:
+    """What went wrong when a cell was executed in `names`, or None.
 
     Args:
-        parts: the lab as JSON: {"given": code}, or {"name", "solution", "checks": [{"label",
-            "points", "code"}]}.
-        answers: the cells of each task, by its name.
-        tell: called with a dictionary as each thing happens: {"begin": name} before a task, with
-            None before what is given; {"end": name, "status", "points", "says"} after it.
-        names: where the code runs, as `fresh_names` makes them.
-        done: tasks marked by an earlier process, with their status: not marked again.
+        label: what tracebacks call the cell, such as "task 02.1".
         loose: names that the notebook sets in cells without a mark, for a better message.
+
+    Returns:
+        {"kind", "says", "tasks"}: "wrong" for an AssertionError, "unanswered" for what waits for
+        its code, else "error"; a message; and the tasks in whose cells the error arose.
     """
-    asked = False
-    for part in parts:
-        if "given" in part:
-            tell({"begin": None})
-            try:
-                execute(part["given"], "given", names)
-            except Exception as error:
-                if not asked:
-                    raise
-                # After a task, it may show what the student made: that is no reason to stop.
-                tell({"note": describe(error, loose)})
-            continue
-        asked, name = True, part["name"]
-        if name in done:
-            cells = answers[name] if done[name] == RIGHT else [part["solution"]]
-            for cell in cells:
-                execute(cell, f"task {name}", names)
-            continue
-        tell({"begin": name})
-        status, points, says = mark_task(part, answers.get(name), names, loose)
-        tell({"end": name, "status": status, "points": points, "says": says})
-        if status != RIGHT:  # later tasks that build on this one are judged by themselves
-            execute(part["solution"], f"solution {name}", names)
-
-
-def fresh_names() -> dict:
-    """The names that code finds in a notebook before its first cell."""
-    return {"__name__": "__main__", "display": lambda *things, **how: None}
-
-
-def mark_task(part: dict, cells: list[str] | None, names: dict, loose=()) -> tuple[str, int, str]:
-    """(status, points, message) of one task: its cells are executed in `names`, then its checks."""
-    name = part["name"]
-    if not cells:
-        return MISSING, 0, f"no cell has the mark # TASK {name}"
     try:
-        for cell in cells:
-            execute(cell, f"task {name}", names)
+        execute(code, label, names)
+        return None
     except BaseException as error:
-        return judge(error, ERROR, loose)
-    points, first = 0, None
-    for check in part["checks"]:
-        try:
-            execute(check["code"], f"check {name}", names)
-            points += check["points"]
-        except BaseException as error:
-            status, _, says = judge(error, WRONG, loose)
-            first = first or (status, f"{check['label']}: {says}" if check["label"] else says)
-    return (first[0], points, first[1]) if first else (RIGHT, points, "")
-
-
-def judge(error: BaseException, assertion: str, loose) -> tuple[str, int, str]:
-    """What an exception says of an answer. A check that fails is an AssertionError."""
-    waits = isinstance(error, NotImplementedError)
-    if waits and (not str(error) or "waits for your code here" in str(error)):
-        return UNANSWERED, 0, "not answered yet"
-    return assertion if isinstance(error, AssertionError) else ERROR, 0, describe(error, loose)
-
-
-def describe(error: BaseException, loose=()) -> str:
-    """The message of a check, or the error with the student's own line."""
-    if isinstance(error, AssertionError) and str(error).strip():
-        return str(error).strip()
-    frames = traceback.extract_tb(error.__traceback__)
-    places = [frame for frame in frames if frame.filename.startswith(("<task", "<check"))]
-    said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-    if isinstance(error, SyntaxError):
-        said += f", in {error.filename}: `{(error.text or '').strip()}`"
-    elif places:
-        said += f", in line {places[-1].lineno} of {places[-1].filename}: `{places[-1].line}`"
-    if isinstance(error, NameError) and error.name in loose:
-        said += f". {error.name} is set in a cell without a mark: move it into the task's own cell"
-    return said
+        frames = traceback.extract_tb(error.__traceback__)
+        waits = isinstance(error, NotImplementedError)
+        kind = WRONG if isinstance(error, AssertionError) else ERROR
+        if waits and (not said_by(error) or "waits for your code here" in said_by(error)):
+            kind, says = UNANSWERED, "not answered yet"
+        else:
+            says = cut(describe(error, frames, loose))
+        return {"kind": kind, "says": says, "tasks": tasks_in(frame.filename for frame in frames)}
 
 
 def execute(code: str, label: str, names: dict) -> None:
@@ -123,30 +64,110 @@ def without_magic(code: str) -> str:
     try:
         ast.parse(code)
         return code
-    except (SyntaxError, ValueError, RecursionError):
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
         return re.sub(r"^([ \t]*)(?:[%!].*|\w[\w.]*\?+)$", r"\1pass", code, flags=re.M)
 
 
-def main(job: str, report: str) -> None:
-    with open(job, encoding="utf-8") as file:
-        given = json.load(file)
-    channel = open(report, "a", encoding="utf-8")
+def describe(error: BaseException, frames: traceback.StackSummary, loose=()) -> str:
+    """The message of a check, or the error with the student's own line."""
+    said = said_by(error)
+    if isinstance(error, AssertionError) and said:
+        return said
+    places = [frame for frame in frames if frame.filename.startswith(("<task", "<check"))]
+    said = f"{type(error).__name__}: {said}" if said else type(error).__name__
+    if isinstance(error, SyntaxError):
+        said += f", in {error.filename}: `{(error.text or '').strip()}`"
+    elif places:
+        said += f", in line {places[-1].lineno} of {places[-1].filename}: `{places[-1].line}`"
+    if isinstance(error, NameError) and error.name in loose:
+        said += f". {error.name} is set in a cell without a mark: move it into the task's own cell"
+    return said
 
-    def tell(event: dict) -> None:
-        channel.write(json.dumps(event) + "\n")
-        channel.flush()
 
+def said_by(error: BaseException) -> str:
+    try:
+        return str(error).strip()
+    except BaseException:  # an exception of a student's own may fail to say what it is
+        return "its message cannot be shown"
+
+
+def cut(says: str) -> str:
+    """A message that fits in a cell of a table, and that any file can hold."""
+    says = says.encode("utf-8", "backslashreplace").decode("utf-8")
+    return says if len(says) <= LONGEST else f"{says[: LONGEST - 2]} …"
+
+
+def tasks_in(files) -> list[str]:
+    found = (re.fullmatch(r"<task (\w+\.\d+)>", file) for file in files)
+    return list(dict.fromkeys(match[1] for match in found if match))
+
+
+def fresh_names() -> dict:
+    """The names that code finds in a notebook before its first cell."""
+    return {"__name__": "__main__", "display": lambda *things, **how: None}
+
+
+def main(trace: str) -> None:
+    """Serve requests until there are none. `trace` gets where the program stands if time is up."""
+    requests, answers = os.fdopen(os.dup(0)), os.fdopen(os.dup(1), "w")
+    with open(os.devnull) as nothing:
+        os.dup2(nothing.fileno(), 0)  # an answer that asks for input gets none
+    os.dup2(2, 1)
+    behind_a_guard()
     # An empty one, as a notebook has, whose classes pickle finds.
     sys.modules["__main__"] = module = types.ModuleType("__main__")
     module.__dict__.update(fresh_names())
-    try:
-        run(given["parts"], given["answers"], tell, vars(module), given["done"], given["loose"])
-        tell({"done": True})
-    except BaseException as error:
-        tell({"failed": describe(error)})
-    channel.close()
+    sys.modules["classroom"] = None  # holds the solutions' whereabouts
+    with open(trace, "w") as file:
+        faulthandler.enable(file)  # of a crash
+        for line in requests:
+            asked = json.loads(line)
+            faulthandler.dump_traceback_later(asked["seconds"], file=file)
+            since = time.perf_counter()
+            fault = attempt(asked["code"], asked["label"], vars(module), asked["loose"])
+            seconds = time.perf_counter() - since
+            faulthandler.cancel_dump_traceback_later()
+            told = {"key": asked["key"], "seconds": seconds, "fault": fault}
+            print(json.dumps(told), file=answers, flush=True)
     os._exit(0)  # threads that an answer left behind would keep the process alive
 
 
+def behind_a_guard() -> None:
+    """Go on in a child, so that an answer which ends its parent does not end the marker.
+
+    On Linux both end with whom they were started by.
+    """
+    if not hasattr(os, "fork"):
+        return
+    die_with_parent()
+    with contextlib.suppress(ImportError, ValueError):
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_FSIZE, (LARGEST, LARGEST))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    child = os.fork()
+    if child == 0:
+        die_with_parent()
+        return
+    _, status = os.waitpid(child, 0)
+    if os.WIFSIGNALED(status):
+        with contextlib.suppress(OSError):  # SIGKILL has no handler
+            signal.signal(os.WTERMSIG(status), signal.SIG_DFL)
+        os.kill(os.getpid(), os.WTERMSIG(status))
+    os._exit(os.WEXITSTATUS(status))
+
+
+def die_with_parent() -> None:
+    process_control(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+
+
+def process_control(option: int, value: int) -> None:
+    """Linux's `prctl`; elsewhere nothing."""
+    if sys.platform == "linux":
+        import ctypes
+
+        ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
+
+
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main(sys.argv[1])

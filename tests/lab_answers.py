@@ -31,9 +31,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
-from classroom.lab import ROOT, Lab, labs, read_lab
-from classroom.marker import as_json
-from classroom.runner import RIGHT, execute, fresh_names, mark_task
+from classroom.lab import ROOT, Given, Lab, Task, labs, read_lab
+from classroom.marker import RIGHT, Tried, try_task
+from classroom.runner import attempt, execute, fresh_names
 
 HEAD = re.compile(r"^# %% (\w+\.\d+) (whole )?(start|right|wrong)(?:: (.+))?$", re.M)
 MARKS = re.compile(r"\[-(.*?)-\]|\{\+(.*?)\+\}")
@@ -134,23 +134,30 @@ def try_all(lab: Lab, answers: list[Answer]) -> dict[Answer, tuple[str, int, str
     """What the checks say of each answer, where all tasks before it have the source's solution."""
     said, names = {}, fresh_names()
     with contextlib.redirect_stdout(io.StringIO()):  # figures print themselves outside a notebook
-        for part in as_json(lab):
-            if "given" in part:
-                execute(part["given"], "given", names)
+        for part in lab.parts:
+            if isinstance(part, Given):
+                execute(part.code, "given", names)
                 continue
             for answer in answers:
-                if answer.task == part["name"]:
-                    said[answer] = mark_task(part, [answer.code], dict(names))
-            execute(part["solution"], "solution", names)
-            for check in part["checks"]:  # nothing may build on what one of them has defined
+                if answer.task == part.name:
+                    said[answer] = judged(part, answer.code, dict(names))
+            execute(part.solution, "solution", names)
+            for check in part.checks:  # nothing may build on what one of them has defined
                 before = dict(names)
                 try:
-                    execute(check["code"], f"check {part['name']}", names)
+                    execute(check.code, f"check {part.name}", names)
                 except Exception as error:
-                    raise AssertionError(f"our own solution of {part['name']} fails") from error
+                    raise AssertionError(f"our own solution of {part.name} fails") from error
                 names.clear()
                 names.update(before)
     return said
+
+
+def judged(task: Task, code: str, names: dict) -> tuple[str, int, str]:
+    """(status, points, message) of an answer, marked in this process."""
+    one = Tried(task, [code])
+    try_task(one, lambda code, label: (attempt(code, label, names), 0.0))
+    return one.mark.status, one.mark.points, one.mark.says
 
 
 def fails(answer: Answer, said: tuple[str, int, str]) -> str:
