@@ -59,14 +59,12 @@ def imports(code: str) -> dict[str, str]:
 
 def uses(tree: ast.Module, name: str, given: dict[str, str]) -> bool:
     """Whether code uses a dotted name or what it holds; after a dot, any attribute of this name."""
-    known = given | imports(ast.unparse(tree))
+    own = imports(ast.unparse(tree))
+    known, found = given | own, list(own.values())
     for node in ast.walk(tree):
-        if name.startswith("."):
-            if isinstance(node, ast.Attribute) and node.attr == name[1:]:
-                return True
-        elif isinstance(node, ast.Name | ast.Attribute):
+        if isinstance(node, ast.Attribute) and name == f".{node.attr}":
+            return True
+        if isinstance(node, ast.Name | ast.Attribute):
             first, *rest = ast.unparse(node).split(".")
-            whole = ".".join([known.get(first, first), *rest])
-            if f"{whole}.".startswith(f"{name}."):
-                return True
-    return False
+            found.append(".".join([known.get(first, first), *rest]))
+    return any(f"{whole}.".startswith(f"{name}.") for whole in found)
