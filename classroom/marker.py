@@ -283,11 +283,14 @@ class Cells:
         """The tasks in whose code the program stood when it ended, or stands now."""
         with contextlib.suppress(OSError, AttributeError):
             os.killpg(self.process.pid, signal.SIGUSR1)
+        trace = ""
+        for _ in range(20):  # a busy machine takes its time to answer
+            with contextlib.suppress(OSError):
+                trace = self.trace.read_text("utf-8", errors="replace")
+            if trace.endswith("\n") or self.process.poll() is not None:
+                break
             time.sleep(PAUSE)
-        with contextlib.suppress(OSError):
-            trace = self.trace.read_text("utf-8", errors="replace")
-            return tasks_in(line.split('"')[1] for line in trace.splitlines() if '"<' in line)
-        return []
+        return tasks_in(line.split('"')[1] for line in trace.splitlines() if '"<' in line)
 
 
 def send(channel, line: bytes) -> None:

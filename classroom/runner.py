@@ -113,11 +113,11 @@ def main(trace: str) -> None:
     with open(os.devnull) as nothing:
         os.dup2(nothing.fileno(), 0)  # an answer that asks for input gets none
     os.dup2(2, 1)
+    behind_a_guard()
     stood = open(trace, "w")
     faulthandler.enable(stood)  # of a crash
     if hasattr(faulthandler, "register"):
         faulthandler.register(signal.SIGUSR1, stood, all_threads=False)  # the marker asks
-    behind_a_guard()
     # An empty one, as a notebook has, whose classes pickle finds.
     sys.modules["__main__"] = module = types.ModuleType("__main__")
     module.__dict__.update(fresh_names())
@@ -144,6 +144,7 @@ def behind_a_guard() -> None:
 
         resource.setrlimit(resource.RLIMIT_FSIZE, (LARGEST, LARGEST))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # it is the child that is asked
     child = os.fork()
     if child == 0:
         die_with_parent()

@@ -7,6 +7,7 @@ it: points, and words that its row holds. The honest ones among them get all of 
 import csv
 import json
 import os
+import re
 import stat
 import subprocess
 import sys
@@ -64,110 +65,21 @@ def lab(answers=None, *, checks=True):
     return {"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 5}
 
 
-WRONG_1, HEAD_1 = "def double(x):\n    return x", "# TASK tiny.1\n"
-FORK = "import os, time\nif os.fork() == 0:\n    os.setsid()\n"
-MARKER = "import os\nparent = os.getppid()\n"
-# What stands in task 1 is due 8 of 12 if it only costs itself.
-IN_TASK_1 = {
-    # reaching for the marks
-    "imports_marker": ("from classroom.lab import labs, read_lab", 8, "classroom"),
-    "frames": ("import sys\nframe = sys._getframe()\nwhile frame:\n"
-               "    part = frame.f_locals.get('part') or {}\n    frame = frame.f_back\n"
-               "exec(part['solution'])", 8, "KeyError"),
-    "collected": ("import gc\nfor one in gc.get_objects():\n    if isinstance(one, dict) and "
-                  "str(one.get('code', '')).startswith('# SOLUTION'):\n        exec(one['code'])",
-                  8, "uses gc"),
-    "no_execution": ("import __main__, sys\nfor module in list(sys.modules.values()):\n"
-                     "    if hasattr(module, 'attempt'):\n        module.attempt = lambda *a: None\n"
-                     + WRONG_1, 8, "twice 4"),
-    "no_compiler": ("import builtins\nreal = builtins.compile\n"
-                    "builtins.compile = lambda code, file, *a, **k: real('' if 'check' in file else "
-                    "code, file, *a, **k)\n" + WRONG_1, None, "uses builtins"),
-    "tells_points": ("import json, os\nfor fd in range(3, 20):\n    try:\n        os.write(fd, "
-                     "json.dumps({'end': 'tiny.1', 'points': 1000, 'done': True, 'fault': None})"
-                     ".encode() + b'\\n')\n    except OSError:\n        pass\nos._exit(0)", 8, "_exit"),
-    "reads_parent": (MARKER + "said = open(f'/proc/{parent}/cmdline').read()\nassert 'labs' in said",
-                     8, "getppid"),
-    "equal_to_all": ("class Yes:\n    def __eq__(self, other):\n        return True\n"
-                     "    __sub__ = __rsub__ = __abs__ = lambda self, *a: self\n\n\n"
-                     "def double(x):\n    return Yes()", 8, "TypeError"),
-    # ending what runs
-    "exits": ("import sys\nsys.exit(0)", 8, "SystemExit"),
-    "exits_at_once": ("import os\nos._exit(0)", 8, "ended by itself"),
-    "kills_itself": ("import os\nos.kill(os.getpid(), 9)", 8, "SIGKILL"),
-    "kills_parent": (MARKER + "os.kill(parent, 9)\nwhile True:\n    pass", 8, "SIGKILL"),
-    "interrupts_parent": (MARKER + "import signal\nos.kill(parent, signal.SIGINT)\nwhile True:\n"
-                          "    pass", 8, "stopped"),
-    "kills_its_group": ("import os\nos.killpg(0, 9)", 8, "SIGKILL"),
-    "crashes": ("import ctypes\nctypes.string_at(0)", 8, "SIGSEGV"),
-    # going too far
-    "endless": ("while True:\n    pass", 8, "2 seconds"),
-    "deaf": ("import signal\nfor one in range(1, 32):\n    try:\n        signal.signal(one, "
-             "signal.SIG_IGN)\n    except (OSError, ValueError):\n        pass\nwhile True:\n    pass",
-             8, "2 seconds"),
-    "swallows": ("while True:\n    try:\n        while True:\n            pass\n"
-                 "    except BaseException:\n        continue", 8, "2 seconds"),
-    "floods": ("while True:\n    print('x' * 10_000)", 8, "printing 5 MB"),
-    "floods_all": ("import os\nwhile True:\n    for fd in range(3, 12):\n        try:\n"
-                   "            os.write(fd, b'{}\\n' * 1000)\n        except OSError:\n"
-                   "            pass", 8, "stopped"),
-    "eats": ("held = []\nwhile True:\n    held.append(bytearray(20_000_000))", 8, "GB of memory"),
-    "large_file": ("with open('large', 'wb') as file:\n    file.seek(2_000_000_000)\n"
-                   "    file.write(b'x')", 8, "File too large"),
-    "asks": ("name = input()", 8, "EOFError"),
-    "deep": ("def down(n):\n    return down(n + 1)\n\n\ndown(0)", 8, "RecursionError"),
-    # outliving it
-    "daemon": (FORK + "    time.sleep(600)\n    os._exit(0)\n" + TASKS[1], 12, "setsid"),
-    "twice_forked": ("import os, time\nif os.fork() == 0:\n    if os.fork() == 0:\n"
-                     "        os.setsid()\n        time.sleep(600)\n    os._exit(0)\n" + TASKS[1],
-                     12, "setsid"),
-    "threads": ("import threading, time\nfor _ in range(20):\n"
-                "    threading.Thread(target=time.sleep, args=(600,)).start()\n" + TASKS[1], 12, ""),
-    "edits_marks": (FORK + "    time.sleep(2)\n    for path in PLACES:\n        open(path, 'w')"
-                    ".write('points')\n    os._exit(0)\n", 8, "setsid"),
-    "deletes_course": ("import pathlib, shutil\nimport mlm_lib\n"
-                       "shutil.rmtree(pathlib.Path(mlm_lib.__file__).parents[1])\n" + TASKS[1],
-                       12, ""),
-    # odd messages
-    "surrogate": ("raise ValueError('\\ud800')", 8, "ValueError"),
-    "long": ("raise ValueError('x' * 200_000)", 8, "ValueError"),
-    "long_value": ("def double(x):\n    return ['word'] * 20_000", 8, "TypeError"),
-    "nul": ("raise ValueError('a\\0b')", 8, "ValueError"),
-    "lines": ("raise ValueError('a\\nb\\r\\nc')", 8, "ValueError"),
-    "formula": ("raise AssertionError('=cmd()')", 8, "=cmd()"),
-    "mute": ("class Odd(Exception):\n    def __str__(self):\n        raise OSError\n\n\nraise Odd", 8,
-             "cannot be shown"),
-    "no_text": ("class Odd(Exception):\n    def __str__(self):\n        return 3\n\n\nraise Odd", 8,
-                "cannot be shown"),
-    "syntax": ("def double(:", 8, "SyntaxError"),
-    "commands": ("%matplotlib inline\n!ls\n" + TASKS[1] + "\ndouble?", 12, ""),
-    "other_library": (TASKS[1] + "\n\n\nimport statistics", 12, ""),
-}  # fmt: skip
-OTHERS = {
-    # our own cell, two tasks later
-    "ends_our_cell": ({1: "def double(x):\n    if x > 10:\n        raise SystemExit\n    return 2 * x"},
-                      8, "in the lab's next cell: SystemExit"),
-    "hangs_our_cell": ({1: "def double(x):\n    while x > 10:\n        pass\n    return 2 * x"}, 8,
-                       "its checks pass, and in the lab's next cell: it was stopped"),
-    "floods_our_cell": ({1: "def double(x):\n    while x > 10:\n        print('x' * 10_000)\n"
-                            "    return 2 * x"}, None, "printing"),
-    # one check of two
-    "one_check_raises": ({2: "def mean(xs):\n    return sum(xs) / len(xs) if xs[1] else 0"}, 10,
-                         "IndexError"),
-    "one_check_hangs": ({2: "def mean(xs):\n    while len(xs) == 1:\n        pass\n"
-                            "    return sum(xs) / len(xs)"}, 10, "one: it was stopped"),
-    "half_done": ({3: TASKS[3].replace("PRICE = 3", "PRICE = 4", 1)}, 10, "it costs 3"),
-    "half_waits": ({3: "PRICE = 3\n\n\ndef total(n):\n    " + WAITS.format(3)}, 10, "not answered"),
-    "half_cell": ({3: "def total(n):\n    return n * PRICE\n\n\n" + WAITS.format(3)}, 8, "unanswered"),
-    "both_told": ({2: "def mean(xs):\n    return 0"}, 8, "of one number"),
-    # what a task forbids
-    "forbidden": ({2: "from statistics import fmean as mean"}, 12, "tiny.2 uses statistics"),
-    "forbidden_method": ({2: TASKS[2] + "\n\n\n[].count(3)"}, 12, "tiny.2 uses .count"),
-    "patches": ({1: WRONG_1 + "\n\n\nnear = lambda a, b: True"}, None, ""),
-    "patches_builtins": ({1: WRONG_1 + "\n\n\nabs = lambda x: 0"}, None, ""),
-    "all_wait": ({n: WAITS.format(n) for n in TASKS}, 0, "unanswered"),
-    "emptied": ({n: "" for n in TASKS}, 0, "NameError"),
-}  # fmt: skip
+WRONG_1 = "def double(x):\n    return x"
+HEAD = re.compile(r"^# %% (\w+) \| (\d) \| (\d+|\?) ?\|? ?(.*)\n", re.M)
+
+
+def answers():
+    """{who: (task, code, points or None, words)} of `answers/hostile.txt`."""
+    text = Path(__file__).with_name("answers").joinpath("hostile.txt").read_text("utf-8")
+    for name, number in (("double", 1), ("mean", 2), ("total", 3)):
+        text = text.replace(f"{{{name}}}", TASKS[number])
+    _, *pieces = HEAD.split(text)
+    return {
+        who: (int(task), code.strip().replace("{waits}", WAITS.format(task)),
+              None if points == "?" else int(points), words)
+        for who, task, points, words, code in zip(*[iter(pieces)] * 5)
+    }  # fmt: skip
 
 
 def put(path, content):
@@ -254,12 +166,12 @@ def marked(tmp_path_factory):
     put(sources / "tiny_a_lab.ipynb", source)
     due = {}
     places = [str(out), str(folder / "marks_reports" / "honest0.txt")]
-    for name, (code, points, words) in IN_TASK_1.items():
-        put(work / name / "lab.ipynb", lab({1: code.replace("PLACES", repr(places))}))
+    for name, (task, code, points, words) in answers().items():
+        put(work / name / "lab.ipynb", lab({task: code.replace("PLACES", repr(places))}))
         due[f"{name}/lab.ipynb"] = (points, words)
-    for name, (answers, points, words) in OTHERS.items():
-        put(work / name / "lab.ipynb", lab(answers))
-        due[f"{name}/lab.ipynb"] = (points, words)
+    for name, code, words in (("all_wait", WAITS, "unanswered"), ("emptied", "", "NameError")):
+        put(work / name / "lab.ipynb", lab({n: code.format(n) for n in TASKS}))
+        due[f"{name}/lab.ipynb"] = (0, words)
     for number, name in enumerate("aceikmsuz"):  # between all the others
         code = f"def double(x):\n    honest = {number}\n    return x + x"
         put(work / f"{name}_honest" / "lab.ipynb", lab({1: code}))
