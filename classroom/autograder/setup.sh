@@ -3,7 +3,7 @@
 set -euo pipefail
 cd "$(dirname "$0")"
 for python in python3.13 python3.12 python3.11; do
-    command -v "$python" > /dev/null && break
+    "$python" -c "" 2> /dev/null && break
 done
 if ! "$python" -m venv venv; then
     apt-get update
