@@ -184,6 +184,8 @@ def grade(args) -> int:
         return 2
     for status, count in sorted(Counter(row["status"] for row in rows).items()):
         print(f"{count:>5}  {status}")
+    if args.due and all(float(row["late"] or 0) for row in rows):
+        print("All are late: do the files' times say when the archive was packed?")
     print(f"{args.out} has {len(rows)} rows; reports: {args.out.stem}_reports/")
     return 0
 

@@ -106,8 +106,8 @@ def name_of(member: zipfile.ZipInfo) -> str:
 def identify(submissions: list, due: datetime | None = None) -> list:
     """Say of each submission whose it is and how late, where its file's name and time tell.
 
-    Canvas notes that work is late, not by how much: this counts as a day. Its archives hold the
-    time at which they were packed. For all else the file's time decides, if `due` is given.
+    Canvas notes that work is late, not by how much: this counts as a day, since its archives hold
+    the time at which they were packed. For all else the file's time decides, if `due` is given.
     """
     tops = [one.file.split("/")[0] for one in submissions]
     known = [MOODLE.fullmatch(top) or CANVAS.fullmatch(top) for top in tops]

@@ -146,7 +146,9 @@ def grade_one(
     lab = sources[submission.key]
     work = fingerprint(lab, submission)
     if old and not again and old["work"] == work and old["status"] != FAILED:
-        return old | {"id": found.id, "late": found.late}
+        # What stands there stays: a teacher may have written it.
+        late = found.late if old["late"] in ("", "0") else old["late"]
+        return old | {"id": old["id"] or found.id, "late": late}
     row |= {"lab": lab.path.stem, "possible": lab.points, "work": work}
     row["look at"] = "; ".join(remarks(lab, submission))
     try:

@@ -250,5 +250,18 @@ def test_a_class_of_canvas_is_marked_from_its_zip(tmp_path):
         "adamsanna", "4711", "1", "12",
     )  # fmt: skip
     assert (bo["student"], bo["status"]) == ("brownbo", "not read")
+    rows = grade.read_table(marks)
+    rows[anna["student"], anna["file"]] |= {"id": "u1", "late": "3"}
+    grade.write_table(marks, rows)
+    assert main(["grade", str(archive), "--out", str(marks)]) == 0
+    kept = grade.read_table(marks)[anna["student"], anna["file"]]
+    assert (kept["id"], kept["late"]) == ("u1", "3"), "what a teacher has written stays"
     (copy,) = (tmp_path / "marks_reports" / "adamsanna").glob("*.ipynb")
     assert "12 of 12 points in all" in copy.read_text("utf-8")
+
+
+def test_an_archive_whose_times_cannot_be_right_is_told(tmp_path, capsys):
+    archive = packed(tmp_path / "class.zip", {"anna/notes.txt": "later", "bo/notes.txt": "later"})
+    options = ["--out", str(tmp_path / "marks.csv"), "--due", "1980-01-01T00:00"]
+    assert main(["grade", str(archive), *options]) == 0
+    assert "All are late" in capsys.readouterr().out
