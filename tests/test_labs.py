@@ -101,6 +101,9 @@ def test_a_lab_opens_with_its_points_needs_and_the_time_of_its_tasks(key):
     assert len(minutes) == len(lab.tasks)
     reading = int(re.search(r"\*\*Time:\*\* (\d+)", first.source)[1]) - sum(map(int, minutes))
     assert 0 <= reading <= 15, "the tasks' minutes, and some to read"
+    guide = (ROOT / "docs" / "instructors.md").read_text("utf-8")
+    minutes = re.search(r"\*\*Time:\*\* (\d+)", first.source)[1]
+    assert re.search(rf"^\| {key} [^|]*\| {minutes}\b", guide, re.M), "the guide tells another time"
     assert "course.py labs check" in second.source
 
 
