@@ -92,7 +92,7 @@ def test_a_choice_tells_at_once_and_another_may_follow(open_page, width, scheme)
     box = page.locator("fieldset.quiz").first
     told = box.locator("[role=status]:not(:empty)")
     assert box.get_by_role("button").count() == 4 and told.count() == 0
-    assert not page.get_by_text("Show the answers").count()
+    assert not page.get_by_text("Show the key").count()
     box.locator(".wrong button").first.focus()
     page.keyboard.press("Enter")
     assert told.count() == 1 and told.inner_text().startswith("Wrong. ")
@@ -110,7 +110,7 @@ def test_without_scripts_the_answers_stand_in_a_fold(browser, address):
     box = page.locator("fieldset.quiz").first
     answer = box.get_by_text("Right.")
     assert not box.get_by_role("button").count() and not answer.is_visible()
-    box.get_by_text("Show the answers").click()
+    box.get_by_text("Show the key").click()
     assert answer.is_visible()
     page.close()
 

@@ -31,7 +31,7 @@ class Quiz(SphinxDirective):
         kinds = ["wrong" if option.mistake else "right" for option in one.options]
         options = self.list_of([option.say for option in one.options], kinds)
         ask = nodes.container("", *self.parse_text_to_nodes(one.ask), ids=[name])
-        fold = nodes.raw("", "<details><summary>Show the answers</summary>", format="html")
+        fold = nodes.raw("", "<details><summary>Show the key</summary>", format="html")
         end = nodes.raw("", "</details>", format="html")
         return question("", ask, options, fold, self.list_of(told, kinds), end, legend=legend)
 
