@@ -785,7 +785,7 @@ def listen(folder: Path, port: int):
 
 # ---- the command ---------------------------------------------------------------------------------
 
-SITE_MODULES = ["sphinx", "myst_nb", "furo", "onnxscript", "onnxruntime"]
+SITE_MODULES = ["sphinx", "myst_nb", "furo", "nbconvert", "onnxscript", "onnxruntime"]
 TEST_MODULES = ["ruff", "pytest", "xdist", "nbval", "ipykernel", *SITE_MODULES]
 COMMANDS = {  # name: (function, modules it needs, its line in --help)
     "run": (run, ["papermill", "ipykernel", "tqdm", "torch"], "execute the lessons in order"),

@@ -23,17 +23,30 @@ def fills_blanks() -> bool:
     return BLANK.is_file() and (fetched or shutil.which("npm") is not None)
 
 
+def has_slides() -> bool:
+    """Whether slides can be made. What shows them is fetched by npm."""
+    from docs.slides import fetch_reveal
+
+    try:
+        fetch_reveal()
+    except SystemExit as told:
+        print(f"{told}\nSo the site has no slides.")
+        return False
+    return True
+
+
 def build(out: Path) -> int:
     """Exit status: 0 when the whole site stands in `out`."""
     from sphinx.cmd.build import main as sphinx
 
     sys.path.insert(0, str(ROOT))
+    from docs import slides
     from docs.pages import gather
 
     if out.exists() and not (out / MARK).is_file() and any(out.iterdir()):
         print(f"{out} holds something else than a site; choose another folder.", file=sys.stderr)
         return 2
-    blank = fills_blanks()
+    blank, shown = fills_blanks(), has_slides()
     if not blank:
         print("npm is not here (Debian: npm), so the site has no page that fills blanks.")
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -41,11 +54,14 @@ def build(out: Path) -> int:
         source, made = Path(folder, "source"), Path(folder, "site")
         gather(source)
         options = ["-b", "html", "-n", "-W", "--keep-going", "-q", "-c", str(ROOT / "docs")]
-        options += ["-d", str(Path(folder, "doctrees")), *(["-t", "blank"] if blank else [])]
+        options += ["-d", str(Path(folder, "doctrees"))]
+        options += [*(["-t", "blank"] if blank else []), *(["-t", "slides"] if shown else [])]
         status = sphinx([*options, str(source), str(made)])
         if status == 0 and blank:
             command = [sys.executable, BLANK, "--out", made / "fill-the-blank"]
             status = subprocess.run(command).returncode
+        if status == 0 and shown:
+            slides.build(made / "slides")
         if status == 0:
             shutil.rmtree(out, ignore_errors=True)
             made.rename(out)

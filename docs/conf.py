@@ -13,7 +13,7 @@ language = "en"
 extensions = [
     *("myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.githubpages"),
     *("ext.first_use", "ext.heard", "ext.lesson_map", "ext.mathml", "ext.names"),
-    "ext.stored_figure",
+    *("ext.quiz", "ext.stored_figure"),
 ]
 templates_path = ["templates"]
 html_context = {"blank": tags.has("blank")}  # noqa: F821 (Sphinx gives the tags)

@@ -28,13 +28,37 @@ def gather(folder: Path) -> None:
     shutil.copy(ROOT / "benchmarks" / "README.md", folder / "benchmarks.md")
     titles = {}
     for lesson in sorted((ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb")):
-        told = lesson.read_text("utf-8").replace("](../docs/", "](../")  # pages of docs/ stand here
-        (folder / "notebooks" / lesson.name).write_text(told, "utf-8")
+        (folder / "notebooks" / lesson.name).write_text(lesson_page(lesson), "utf-8")
         titles[lesson.name[:2]] = title(lesson)
     for lab in labs().values():
         edition = student_edition(json.loads(lab.read_text("utf-8")))
         (folder / "notebooks" / "labs" / lab.name).write_text(json.dumps(edition), "utf-8")
     write_api(folder / "api", titles)
+
+
+def lesson_page(lesson: Path) -> str:
+    """A lesson with what only the site has: the way to its slides, and its quiz before the end."""
+    told = lesson.read_text("utf-8").replace("](../docs/", "](../")  # pages of docs/ stand here
+    notebook = json.loads(told)
+    cells = notebook["cells"]
+    (end,) = [at for at, cell in enumerate(cells) if "".join(cell["source"]).startswith(END)]
+    for place, name, text in ((end, "quiz", QUIZ), (1, "slides", SLIDES)):
+        source = text.format(number=lesson.name[:2], stem=lesson.stem)
+        cell = {"id": name, "cell_type": "markdown", "metadata": {}, "source": source}
+        cells.insert(place, cell)
+    return json.dumps(notebook)
+
+
+END = "## References"
+QUIZ = """## Three questions
+
+Each wrong option is a mistake that the labs have seen made.
+
+```{{quiz}} {number}
+```"""
+SLIDES = """```{{only}} slides
+<p><a href="../slides/{stem}.html">Slides of this lesson</a></p>
+```"""
 
 
 def title(notebook: Path) -> str:

@@ -206,9 +206,10 @@ def test_an_example_of_words_that_are_several_tokens_is_refused(monkeypatch):
 # ------------------------------------------------------------------------------------ files
 
 
-def test_the_runtime_is_pinned_and_the_lock_names_no_host():
-    wanted = json.loads((FOLDER / "package.json").read_text("utf-8"))["dependencies"]
-    lock = (FOLDER / "package-lock.json").read_text("utf-8")
+@pytest.mark.parametrize("folder", [FOLDER, FOLDER.parent / "deck"], ids=lambda path: path.name)
+def test_what_npm_fetches_is_pinned_and_the_lock_names_no_host(folder):
+    wanted = json.loads((folder / "package.json").read_text("utf-8"))["dependencies"]
+    lock = (folder / "package-lock.json").read_text("utf-8")
     packages = json.loads(lock)["packages"]
     assert all(re.fullmatch(r"\d+(\.\d+)+", version) for version in wanted.values())
     assert packages[""]["dependencies"] == wanted

@@ -12,6 +12,7 @@ from built_site import ROOT, read_page
 from notebook_form import ANSWER, FOLDED, SET_UP, alternative_texts, read
 
 from classroom.lab import labs, read_lab
+from classroom.questions import questions
 
 sys.path.insert(0, str(ROOT))
 from docs import build as site_builder
@@ -99,6 +100,26 @@ def test_a_lab_is_shown_as_students_get_it(pages, key):
         assert "".join(f"Task {task.name} waits for your code here".split()) in text
         (solution,) = re.findall("### BEGIN SOLUTION(.*?)### END", task.solution, re.S)[:1]
         assert "".join(solution.split()) not in text
+
+
+def bare(text):
+    """Letters and digits alone: what Markdown and typography leave as it is."""
+    return re.sub(r"[\W_]", "", text)
+
+
+@every_lesson
+def test_a_lesson_ends_with_its_questions_and_their_answers_in_a_fold(pages, lesson):
+    page = page_of(pages, lesson)
+    text, asked = bare(page.text), questions(lesson.name[:2], "site")
+    assert len(page.classed("quiz")) == len(asked) == 3
+    for one in asked:
+        says = "".join(option.say for option in one.options)
+        told = "".join(f"{'Wrong' if o.mistake else 'Right'}. {o.because}" for o in one.options)
+        code = one.ask.replace("```python", "")
+        assert bare(f"{code}{says}Show the key{told}") in text, one.ask
+    assert len(page.classed("right")) == 2 * 3 and len(page.classed("wrong")) == 2 * 9
+    for one in questions(lesson.name[:2], "teacher"):
+        assert bare(one.ask.replace("```python", "")) not in text, "this one is for a class"
 
 
 # ---- links ---------------------------------------------------------------------------------------
@@ -223,6 +244,7 @@ def one_page(monkeypatch):
         monkeypatch.setattr(site_pages, "gather", gather)
 
     monkeypatch.setattr(site_builder, "BLANK", Path("nowhere"))
+    monkeypatch.setattr(site_builder, "has_slides", lambda: False)
     return gather_text
 
 

@@ -86,6 +86,35 @@ def test_a_search_finds_a_lesson(open_page, site, way):
     page.wait_for_url("**/notebooks/11_sampled_softmax.html*")
 
 
+@pytest.mark.parametrize("width, scheme", [(1280, "light"), (390, "dark")])
+def test_a_choice_tells_at_once_and_another_may_follow(open_page, width, scheme):
+    page = open_page("notebooks/02_masking.html", width=width, scheme=scheme)
+    box = page.locator("fieldset.quiz").first
+    told = box.locator("[role=status]:not(:empty)")
+    assert box.get_by_role("button").count() == 4 and told.count() == 0
+    assert not page.get_by_text("Show the key").count()
+    box.locator(".wrong button").first.focus()
+    page.keyboard.press("Enter")
+    assert told.count() == 1 and told.inner_text().startswith("Wrong. ")
+    box.locator(".right button").click()
+    assert told.count() == 2 and box.locator(".right [role=status]").inner_text()[:7] == "Right. "
+    box.locator(".right button").click()
+    assert told.count() == 2
+    assert barriers(page) == []
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_without_scripts_the_answers_stand_in_a_fold(browser, address):
+    page = browser.new_page(java_script_enabled=False)
+    page.goto(f"{address}/notebooks/02_masking.html")
+    box = page.locator("fieldset.quiz").first
+    answer = box.get_by_text("Right.")
+    assert not box.get_by_role("button").count() and not answer.is_visible()
+    box.get_by_text("Show the key").click()
+    assert answer.is_visible()
+    page.close()
+
+
 WIDE = [
     "using.html",
     "instructors.html",

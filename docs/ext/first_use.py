@@ -4,8 +4,10 @@ import re
 
 from docutils import nodes
 
+from .quiz import question
+
 LESSON = re.compile(r"notebooks/\d\d_\w+")
-CLOSED = (nodes.reference, nodes.literal, nodes.title, nodes.raw, nodes.math)
+CLOSED = (nodes.reference, nodes.literal, nodes.title, nodes.raw, nodes.math, question)
 
 
 def entries(app):
@@ -42,7 +44,7 @@ def link_first_uses(app, doctree, docname):
 
 
 def is_prose(text):
-    """Whether a text stands in a paragraph, and in no link, code, title or formula."""
+    """Whether a text stands in a paragraph, and in no link, code, title, formula or question."""
     above, node = [], text.parent
     while node is not None:
         above.append(node)

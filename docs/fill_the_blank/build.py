@@ -9,7 +9,6 @@ import json
 import math
 import random
 import shutil
-import subprocess
 import sys
 import tomllib
 from bisect import bisect_left
@@ -34,22 +33,9 @@ def fetch_runtime():
     Raises:
         SystemExit: npm is missing, or could not fetch it.
     """
-    wanted = json.loads((HERE / "package.json").read_text("utf-8"))["dependencies"][RUNTIME.name]
-    found = RUNTIME / "package.json"
-    if found.is_file() and json.loads(found.read_text("utf-8"))["version"] == wanted:
-        return
-    npm = shutil.which("npm")
-    if npm is None:
-        sys.exit(
-            f"The page needs onnxruntime-web {wanted}, and npm, which fetches it, is not "
-            "installed. Install Node.js (Debian and Ubuntu: apt install npm) and call this again."
-        )
-    print(f"fetching onnxruntime-web {wanted} with npm")
-    command = [npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"]
-    done = subprocess.run(command, cwd=HERE, capture_output=True, text=True)
-    if done.returncode:
-        told = f"{done.stdout}{done.stderr}".strip()
-        sys.exit(f"{told}\nnpm could not fetch onnxruntime-web {wanted}: is there a network?")
+    from docs.npm import fetch
+
+    fetch(RUNTIME, HERE, "The page")
 
 
 def build(out, writer=WRITER):

@@ -16,3 +16,23 @@ document.addEventListener("toggle", letScrollersBeReached, true); // an answer w
 if (location.protocol === "file:" && typeof DOCUMENTATION_OPTIONS !== "undefined") {
   DOCUMENTATION_OPTIONS.SHOW_SEARCH_SUMMARY = false;
 }
+
+// A question: each option becomes a button, which tells at once whether it is right, and why.
+function letOptionsAnswer(box) {
+  const [options, key] = box.querySelectorAll("ol");
+  const reasons = [...key.children];
+  [...options.children].forEach((option, place) => {
+    const button = document.createElement("button");
+    button.type = "button";
+    button.append(...option.firstElementChild.childNodes);
+    const told = document.createElement("div");
+    told.setAttribute("role", "status");
+    button.addEventListener("click", () => {
+      option.classList.add("told");
+      told.replaceChildren(...reasons[place].cloneNode(true).childNodes);
+    });
+    option.replaceChildren(button, told);
+  });
+  box.querySelector("details").remove();
+}
+document.querySelectorAll("fieldset.quiz").forEach(letOptionsAnswer);
