@@ -5,6 +5,8 @@
     course.py labs status                          how far you are with each
     course.py labs solution 02                     ours, for the tasks that you have tried
     course.py labs grade FOLDER --out marks.csv [--jobs 4]
+    course.py labs project start                   the project's notebook, begun with your answers
+    course.py labs project check FILE [--board scores.csv] [--name NAME]
 
 With --here, course.py uses the interpreter at hand and sets nothing up.
 
@@ -45,7 +47,22 @@ def parse(argv: list[str]) -> argparse.Namespace:
         for name, (value, unit) in limits.items():
             text = f"limit of a cell in {unit} (default: {value})"
             command.add_argument(f"--{name}", type=float, default=value, metavar=unit, help=text)
+    project = commands.add_parser("project", help="begin the project, or measure it")
+    steps = project.add_subparsers(dest="step", metavar="STEP", required=True)
+    steps.add_parser("start", help="make its notebook, with your answers to the labs in it")
+    measure = steps.add_parser("check", help="train it, and measure it in nats above the floor")
+    measure.add_argument("file", type=Path, metavar="FILE")
+    text = "the scores of a class; gets a line with this one"
+    measure.add_argument("--board", type=Path, metavar="SCORES.csv", help=text)
+    measure.add_argument("--name", help="as the board has it (default: the file's)")
+    text = "draws the documents; without it they are drawn anew"
+    measure.add_argument("--seed", type=int, metavar="N", help=text)
+    for name, value, unit in (("seconds", 300, "s of processor time"), ("memory", 4, "GB")):
+        text = f"limit in {unit} (default: {value})"
+        measure.add_argument(f"--{name}", type=float, default=value, metavar="X", help=text)
     args = parser.parse_args(argv)
+    if getattr(args, "step", "") == "check" and not args.file.is_file():
+        parser.error(f"there is no file {args.file}")
     if args.command == "check" and not args.file.is_file():
         parser.error(f"there is no file {args.file}")
     if args.command == "grade" and not args.folder.is_dir():
@@ -154,6 +171,12 @@ def grade(args) -> int:
         print(f"{count:>5}  {status}")
     print(f"{args.out} has {len(rows)} rows; reports: {args.out.stem}_reports/")
     return 0
+
+
+def project(args) -> int:
+    from classroom.project import begin, measure
+
+    return begin(args) if args.step == "start" else measure(args)
 
 
 def main(argv: list[str]) -> int:
