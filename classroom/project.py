@@ -89,58 +89,73 @@ class Questions:
         return Estimate.of_rows(sums, torch.tensor([len(places) for places in self.asked]))
 
 
-class Timed(Cells):
-    """Cells whose processor time is limited, that of all processes together."""
+def sound(told, asked: list[list[int]], words: int) -> list:
+    """What `predict` told, if it is a tensor (A, V) of log-probabilities for each row."""
+    if not isinstance(told, list) or len(told) != len(asked):
+        count = len(told) if isinstance(told, list) else 0
+        raise Refused(f"predict: {count} answers for {len(asked)} rows")
+    for r, (places, one) in enumerate(zip(asked, told)):
+        if one.shape != (len(places), words):
+            raise Refused(f"predict: row {r} needs ({len(places)}, {words}), not {(*one.shape,)}")
+        if one.isnan().any():
+            raise Refused(f"predict: row {r} has NaN among its log-probabilities")
+        total = one.double().exp().sum(-1)
+        if ((total - 1).abs() > 1e-3).any():
+            off = total[(total - 1).abs().argmax()].item()
+            raise Refused(f"predict: in row {r} the probabilities sum to {off:.4g}, not to 1")
+    return told
 
-    most = math.inf
+
+def moved(one: list, other: list, asked: list[list[int]]) -> tuple[int, int, float]:
+    """Where two answers to the same rows differ most: row, place, nats."""
+    apart = [torch.where(a == b, 0.0, (a - b).abs()).amax(-1) for a, b in zip(one, other)]
+    r = max(range(len(apart)), key=lambda r: apart[r].max())
+    return r, asked[r][int(apart[r].argmax())], apart[r].max().item()
+
+
+class Timed(Cells):
+    """Cells whose processor time is limited, that of all their processes together."""
+
+    patience = 4  # how many times as much the clock may show
+    allowed, before = math.inf, 0.0
 
     def used(self) -> float:
         total = 0.0
         for one in members(self.process):
             with suppress(psutil.Error):
                 total += sum(one.cpu_times()[:4])  # its own, and that of children who have ended
-        return total
+        return total - self.before
 
     def exceeded(self, seconds: float, passed: float) -> str:
-        return super().exceeded(seconds, passed) or (
-            "it was stopped: its processor time was used up" if self.used() > self.most else ""
-        )
+        used = self.used()
+        if used > 1.25 * self.allowed + 1:
+            return (
+                f"it was stopped after {used:.0f} s of processor time; {self.allowed:g} are allowed"
+            )
+        return super().exceeded(seconds, passed)
 
     def do(self, code: str, label: str, seconds: float) -> float:
-        """Run a cell: its processor seconds. The clock may show four times as many."""
-        before = self.used()
-        self.most = before + 1.25 * seconds + 1
+        """Run a cell: the processor seconds that it took."""
+        self.allowed, self.before = seconds, 0.0
+        self.before = self.used()
         try:
-            fault, _ = self.run(code, label, 4 * seconds + 30)
+            fault, _ = self.run(code, label, self.patience * seconds + 30)
         except Stopped as stop:
-            says = f"{stop} ({self.used() - before:.0f} of {seconds:g} s)" if self.used() else stop
-            raise Refused(f"{label}: {says}") from None
+            raise Refused(f"{label}: {stop}") from None
         if fault:
             raise Refused(f"{label}: {fault['says']}")
-        return self.used() - before
+        return self.used()
 
-    def ask(self, rows, asked, words: int) -> list:
-        """What `predict` answers to rows: for each (A, V) log-probabilities, all of them sound."""
+    def ask(self, rows: list, asked: list[list[int]], words: int) -> list:
+        """What `predict` answers to rows: for each (A, V) log-probabilities."""
         work = Path(self.folder.name) / "work"
         write(work / "asked.json", json.dumps([rows, asked]))
         self.do(PREDICT, "predict", PREDICTING)
         try:
             told = torch.load(work / "told.pt", weights_only=True)
-            shapes = [tuple(one.shape) for one in told]
-        except Exception:
-            raise Refused("predict: a list of tensors is needed, one for each row") from None
-        if len(told) != len(rows):
-            raise Refused(f"predict: {len(told)} answers for {len(rows)} rows")
-        for r, (shape, places, one) in enumerate(zip(shapes, asked, told)):
-            if shape != (len(places), words):
-                raise Refused(f"predict: row {r} needs ({len(places)}, {words}), not {shape}")
-            if one.isnan().any():
-                raise Refused(f"predict: row {r} has NaN among its log-probabilities")
-            total = one.double().exp().sum(-1)
-            if ((total - 1).abs() > 1e-3).any():
-                off = total[(total - 1).abs().argmax()].item()
-                raise Refused(f"predict: in row {r} the probabilities sum to {off:.4g}, not to 1")
-        return told
+        except Exception:  # whatever an answer has put there
+            raise Refused("predict: what it returned cannot be read back") from None
+        return sound(told, asked, words)
 
 
 SET_UP = """
@@ -188,7 +203,7 @@ def check(path: Path, seed: int, seconds: float = SECONDS, limits: Limits = Limi
         cells.do(LOAD, "the set-up", 60)
         used = cells.do(TRAIN, "train", seconds)
         if used > GRACE * seconds + 1:
-            raise Refused(f"train: it used {used:.0f} s of processor time, {seconds:g} are allowed")
+            raise Refused(f"train: it took {used:.0f} s of processor time; {seconds:g} are allowed")
         rows = questions.exchanged(rng)
         told = cells.ask(rows, asked, words)
         r, t, nats = moved(told, cells.ask(questions.exchanged(rng, rows), asked, words), asked)
@@ -216,13 +231,6 @@ def check(path: Path, seed: int, seconds: float = SECONDS, limits: Limits = Limi
     return line(found, used, parameters, seed)
 
 
-def moved(one: list, other: list, asked) -> tuple[int, int, float]:
-    """Where two answers to the same rows differ most: row, place, nats."""
-    apart = [torch.where(a == b, 0.0, (a - b).abs()).amax(-1) for a, b in zip(one, other)]
-    r = max(range(len(apart)), key=lambda r: apart[r].max())
-    return r, asked[r][int(apart[r].argmax())], apart[r].max().item()
-
-
 # ------------------------------------------------------------------------------------ the command
 
 
@@ -240,6 +248,7 @@ def measure(args) -> int:
         rows = read_board(args.board) if args.board else []
         for remark in remarks(marked_cells(args.file)):
             print(f"Look at this: {remark}")
+        print(f"Training takes up to {args.seconds:g} seconds of one processor.", flush=True)
         family.gather()
         row = {"name": name} | check(args.file, seed, args.seconds, Limits(memory=args.memory))
     except (NotALab, NotOurBoard, CouldNotRun) as error:

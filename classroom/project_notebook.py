@@ -13,7 +13,7 @@ from pathlib import Path
 
 from classroom.edition import HOME, write_new
 from classroom.lab import MARK, STUB, NotALab, read_submission
-from classroom.remarks import imports, parsed, uses
+from classroom.remarks import REACHING, imports, parsed, uses
 
 KEY = "project"
 TEXT = Path(__file__).with_suffix(".txt")
@@ -96,6 +96,7 @@ def remarks(answers: dict[str, list[str]]) -> list[str]:
         known = {"torch", "numpy", *sys.stdlib_module_names}
         names = {name.split(".")[0] for name in imports(code).values()} - known
         tree = parsed(code) or ast.Module([], [])
+        names |= set(REACHING.findall(ast.unparse(tree)))
         names |= {name for name in BUILT if uses(tree, name, given)}
         told += [f"{task} uses {', '.join(sorted(names))}"] if names else []
     return told

@@ -15,13 +15,18 @@ def mark_of(source):
     return mark[3] if mark else ""
 
 
+def own_cells():
+    """What no lab builds, by the number of its mark."""
+    parts = re.split(r"^# %%\n", OWN.read_text("utf-8"), flags=re.M)[1:]
+    return {mark_of(part): part.strip("\n") for part in parts}
+
+
 def reference(instead=None):
     """Built from the labs' own solutions. `instead`: {"16": another cell project.16}."""
     answers = {
         task.name: task.solution for path in labs().values() for task in read_lab(path).tasks
     }
-    parts = re.split(r"^# %%\n", OWN.read_text("utf-8"), flags=re.M)[1:]
-    own = {mark_of(part): part.strip("\n") for part in parts} | (instead or {})
+    own = own_cells() | (instead or {})
     made = notebook(answers)
     for cell in made["cells"]:
         cell["source"] = own.get(mark_of(cell["source"]), cell["source"])

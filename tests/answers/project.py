@@ -72,14 +72,15 @@ class Model(nn.Module):
 
 # %%
 # TASK project.16: train, and predict
-RATE, DECAY, LONGEST = 3e-3, 0.01, 128
+SEED = 0
+RATE, DECAY, LONGEST = 2e-3, 0.01, 128
 
 
 def train(documents, vocabulary, seconds):
     """-> predict(rows, asked), as the contract says."""
     since = time.process_time()
-    torch.manual_seed(0)
-    rng, generator = random.Random(0), torch.Generator().manual_seed(0)
+    torch.manual_seed(SEED)
+    rng, generator = random.Random(SEED), torch.Generator().manual_seed(SEED)
     number = {word: place for place, word in enumerate(vocabulary, FIRST)}
     model, memory = Model(len(vocabulary) + FIRST, LONGEST), {}
     weights = dict(model.named_parameters())
