@@ -63,6 +63,8 @@ def find_submissions(folder: Path, table: Path) -> list[Found]:
             for path in entry.rglob("*.ipynb")
             if not any(part.startswith(".") for part in path.relative_to(folder).parts)
         )
+        if entry.is_symlink():  # not followed: `leaves` says so
+            notebooks = []
         for path in notebooks or [entry]:
             file = readable(path.relative_to(folder).as_posix())
             found.append(Found(student, path, file))
@@ -77,8 +79,7 @@ def readable(name: str) -> str:
 def leaves(path: Path, folder: Path) -> bool:
     """Whether a link on the way to a file leads out of what its student handed in."""
     home = folder.resolve() / path.relative_to(folder).parts[0]
-    real = path.resolve()
-    return home != real and home not in real.parents
+    return home.is_symlink() or not path.resolve().is_relative_to(home)
 
 
 def grade(folder: Path, table: Path, *, jobs: int, limits: Limits, again: bool, bar) -> list[dict]:
@@ -207,7 +208,7 @@ def read_table(table: Path) -> dict[tuple[str, str], dict]:
         return {}
     csv.field_size_limit(2**31 - 1)  # a cell may hold what a teacher has pasted
     try:
-        text = table.read_text("utf-8-sig")
+        text = table.read_bytes().decode("utf-8-sig")
         rows = list(csv.DictReader(io.StringIO(text, newline=""), restkey="more"))
     except (OSError, ValueError, csv.Error) as error:
         raise NotOurTable(f"{table} cannot be read as a table of marks: {error}") from None

@@ -103,7 +103,7 @@ class Tried:
         status = next((f["kind"] for _, f in faults if f["kind"] != UNANSWERED), None)
         status = status or (UNANSWERED if faults else RIGHT)
         if status == UNANSWERED and not points:
-            faults = [("", self.answer)]
+            faults = [("", faults[0][1])]
         says = "\n".join(f"{label}: {f['says']}".removeprefix(": ") for label, f in faults)
         return Mark(name, points, possible, status, says, self.seconds)
 
@@ -168,7 +168,7 @@ def given(part: Given, before: list[Tried], run: Callable) -> bool:
     """Execute a cell of ours. A student's function that fails in it costs its own task, and is
     replaced by our solution in the next process."""
     try:
-        fault, _ = run(part.code, "given", SET_UP)
+        fault, _ = run(part.code, "given", None if before else SET_UP)
     except Stopped as stop:
         fault = {"kind": STOPPED, "says": str(stop), "tasks": stop.tasks}
     if fault is None:
@@ -247,7 +247,7 @@ class Cells:
         """(what went wrong or None, seconds) of a cell. Raises Stopped, or CouldNotRun."""
         seconds = seconds or self.limits.seconds
         key, since = secrets.token_hex(8), time.monotonic()
-        asked = {"key": key, "code": code, "label": label, "loose": self.loose, "seconds": seconds}
+        asked = {"key": key, "code": code, "label": label, "loose": self.loose}
         # In a thread of its own, as a process that reads no more would hold up whoever writes.
         line = json.dumps(asked).encode() + b"\n"
         threading.Thread(target=send, args=(self.process.stdin, line), daemon=True).start()
@@ -266,7 +266,7 @@ class Cells:
 
     def exceeded(self, seconds: float, passed: float) -> str:
         """Which limit is passed, or ""."""
-        if passed > seconds + 1:  # a moment for the trace
+        if passed > seconds:
             return f"it was stopped after {seconds:g} seconds: an endless loop?"
         if self.printed.stat().st_size > self.limits.output * 1e6:
             return f"it was stopped after printing {self.limits.output:g} MB"
@@ -280,11 +280,17 @@ class Cells:
         return ""
 
     def where(self) -> list[str]:
-        """The tasks in whose code the program stood when its time was up."""
-        with contextlib.suppress(OSError):
-            trace = self.trace.read_text("utf-8", errors="replace")
-            return tasks_in(line.split('"')[1] for line in trace.splitlines() if '"<' in line)
-        return []
+        """The tasks in whose code the program stood when it ended, or stands now."""
+        with contextlib.suppress(OSError, AttributeError):
+            os.killpg(self.process.pid, signal.SIGUSR1)
+        trace = ""
+        for _ in range(20):  # a busy machine takes its time to answer
+            with contextlib.suppress(OSError):
+                trace = self.trace.read_text("utf-8", errors="replace")
+            if trace.endswith("\n") or self.process.poll() is not None:
+                break
+            time.sleep(PAUSE)
+        return tasks_in(line.split('"')[1] for line in trace.splitlines() if '"<' in line)
 
 
 def send(channel, line: bytes) -> None:

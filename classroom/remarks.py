@@ -4,6 +4,7 @@ A remark costs no points. It names what the code says, which is no proof of what
 """
 
 import ast
+import builtins
 import re
 
 from classroom.lab import Given, Lab, Submission
@@ -18,16 +19,31 @@ WITHOUT = re.compile(r"^[ \t]*#[ \t]*WITHOUT:[ \t]*(.+)$", re.M)
 
 def remarks(lab: Lab, submission: Submission) -> list[str]:
     """A sentence for each task that has something to look at."""
-    given, told = imports("\n".join(p.code for p in lab.parts if isinstance(p, Given))), []
+    given, told = "\n".join(p.code for p in lab.parts if isinstance(p, Given)), []
+    taken = bound(given) - imports(given).keys() | set(dir(builtins))
     for task in lab.tasks:
         code = "\n".join(submission.answers.get(task.name, []))
         tree = parsed(code)
         shown = ast.unparse(tree) if tree else code  # without comments
         names = list(dict.fromkeys(REACHING.findall(shown)))
-        names += [name for name in forbidden(task.solution) if tree and uses(tree, name, given)]
+        names += [n for n in forbidden(task.solution) if tree and uses(tree, n, imports(given))]
         if names:
             told.append(f"{task.name} uses {', '.join(names)}")
+        if replaced := sorted(taken & bound(code) - bound(task.solution)):
+            told.append(f"{task.name} replaces {', '.join(replaced)}")
     return told
+
+
+def bound(code: str) -> set[str]:
+    """The names that a cell gives a value, outside of functions."""
+    found = set(imports(code))
+    for node in getattr(parsed(code), "body", []):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            found.add(node.name)
+        else:
+            walked = (one for one in ast.walk(node) if isinstance(one, ast.Name))
+            found |= {one.id for one in walked if isinstance(one.ctx, ast.Store)}
+    return found
 
 
 def parsed(code: str) -> ast.Module | None:
@@ -59,14 +75,12 @@ def imports(code: str) -> dict[str, str]:
 
 def uses(tree: ast.Module, name: str, given: dict[str, str]) -> bool:
     """Whether code uses a dotted name or what it holds; after a dot, any attribute of this name."""
-    known = given | imports(ast.unparse(tree))
+    own = imports(ast.unparse(tree))
+    known, found = given | own, list(own.values())
     for node in ast.walk(tree):
-        if name.startswith("."):
-            if isinstance(node, ast.Attribute) and node.attr == name[1:]:
-                return True
-        elif isinstance(node, ast.Name | ast.Attribute):
+        if isinstance(node, ast.Attribute) and name == f".{node.attr}":
+            return True
+        if isinstance(node, ast.Name | ast.Attribute):
             first, *rest = ast.unparse(node).split(".")
-            whole = ".".join([known.get(first, first), *rest])
-            if f"{whole}.".startswith(f"{name}."):
-                return True
-    return False
+            found.append(".".join([known.get(first, first), *rest]))
+    return any(f"{whole}.".startswith(f"{name}.") for whole in found)

@@ -1,6 +1,6 @@
 """Executes a notebook's cells one by one, as the marker asks. This is the child's side.
 
-A request is a JSON object a line on standard input: {"key", "code", "label", "loose", "seconds"}.
+A request is a JSON object a line on standard input: {"key", "code", "label", "loose"}.
 The answer to it goes to what was standard output, with the request's key: how many seconds the cell
 took, and what went wrong in it. What code prints goes to standard error, which the marker points at
 a file.
@@ -108,27 +108,26 @@ def fresh_names() -> dict:
 
 
 def main(trace: str) -> None:
-    """Serve requests until there are none. `trace` gets where the program stands if time is up."""
+    """Serve requests until there are none. `trace` gets where the program stood at its end."""
     requests, answers = os.fdopen(os.dup(0)), os.fdopen(os.dup(1), "w")
     with open(os.devnull) as nothing:
         os.dup2(nothing.fileno(), 0)  # an answer that asks for input gets none
     os.dup2(2, 1)
     behind_a_guard()
+    stood = open(trace, "w")
+    faulthandler.enable(stood)  # of a crash
+    if hasattr(faulthandler, "register"):
+        faulthandler.register(signal.SIGUSR1, stood, all_threads=False)  # the marker asks
     # An empty one, as a notebook has, whose classes pickle finds.
     sys.modules["__main__"] = module = types.ModuleType("__main__")
     module.__dict__.update(fresh_names())
     sys.modules["classroom"] = None  # holds the solutions' whereabouts
-    with open(trace, "w") as file:
-        faulthandler.enable(file)  # of a crash
-        for line in requests:
-            asked = json.loads(line)
-            faulthandler.dump_traceback_later(asked["seconds"], file=file)
-            since = time.perf_counter()
-            fault = attempt(asked["code"], asked["label"], vars(module), asked["loose"])
-            seconds = time.perf_counter() - since
-            faulthandler.cancel_dump_traceback_later()
-            told = {"key": asked["key"], "seconds": seconds, "fault": fault}
-            print(json.dumps(told), file=answers, flush=True)
+    for line in requests:
+        asked = json.loads(line)
+        since = time.perf_counter()
+        fault = attempt(asked["code"], asked["label"], vars(module), asked["loose"])
+        told = {"key": asked["key"], "seconds": time.perf_counter() - since, "fault": fault}
+        print(json.dumps(told), file=answers, flush=True)
     os._exit(0)  # threads that an answer left behind would keep the process alive
 
 
@@ -145,6 +144,7 @@ def behind_a_guard() -> None:
 
         resource.setrlimit(resource.RLIMIT_FSIZE, (LARGEST, LARGEST))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # it is the child that is asked
     child = os.fork()
     if child == 0:
         die_with_parent()

@@ -17,7 +17,16 @@ import nbformat
 import pytest
 from notebook_form import alternative_texts, normalised, read, text
 
-from classroom.edition import HIDDEN, SOLUTION, start, student_edition
+from classroom.__main__ import main
+from classroom.edition import (
+    HIDDEN,
+    SOLUTION,
+    progress,
+    remember,
+    start,
+    student_edition,
+    tried_tasks,
+)
 from classroom.lab import MARK, ROOT, STUB, NotALab, labs, read_lab, read_submission
 from classroom.runner import UNANSWERED, execute, fresh_names
 
@@ -70,7 +79,8 @@ def test_tasks_are_numbered_asked_in_words_hinted_and_checked(key):
     asked = [cell.source for cell in read(lab.path).cells if cell.cell_type == "markdown"]
     for number, task in enumerate(lab.tasks, start=1):
         (words,) = [cell for cell in asked if re.match(rf"## (Task|Exhibit) {number}:", cell)]
-        assert f"({task.points} point" in words and "<summary>Hint</summary>" in words
+        assert f"({task.points} point" in words
+        assert re.findall(r"<summary>(Hint \d)</summary>", words) == ["Hint 1", "Hint 2"]
         assert task.checks and SOLUTION.search(task.solution)
         assert any(HIDDEN.search(check.code) for check in task.checks), "a hidden test, too"
         names = [check.label for check in task.checks]
@@ -80,12 +90,17 @@ def test_tasks_are_numbered_asked_in_words_hinted_and_checked(key):
             assert all(node.msg for node in asserts), f"{task.name}: a check without a sentence"
 
 
-def test_a_lab_opens_with_its_time_points_and_needs(key):
+def test_a_lab_opens_with_its_points_needs_and_the_time_of_its_tasks(key):
     lab = read_lab(labs()[key])
     first, second = read(lab.path).cells[:2]
     assert re.match(r"# (Lab \d\d · |The bug zoo)", first.source)
     assert "**Time:**" in first.source and "**Needs:**" in first.source
     assert f"**Points:** {lab.points}" in first.source
+    told = [cell.source for cell in read(lab.path).cells if cell.cell_type == "markdown"]
+    minutes = re.findall(r"^\*(\d+) minutes, difficulty [123] of 3\.\*$", "\n".join(told), re.M)
+    assert len(minutes) == len(lab.tasks)
+    reading = int(re.search(r"\*\*Time:\*\* (\d+)", first.source)[1]) - sum(map(int, minutes))
+    assert 0 <= reading <= 15, "the tasks' minutes, and some to read"
     assert "course.py labs check" in second.source
 
 
@@ -162,6 +177,39 @@ def test_a_full_disk_leaves_no_half_of_a_lab(tmp_path):
     command = [sys.executable, "-c", program, str(tmp_path)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert "OSError" in done.stderr and list(tmp_path.iterdir()) == []
+
+
+def test_progress_names_what_was_begun_and_what_the_last_check_found(tmp_path):
+    path, _ = start("02", tmp_path)
+    assert any(
+        re.match(r"02_masking_lab +0 of 5 tasks begun$", line) for line in progress(tmp_path)
+    )
+    notebook = json.loads(path.read_text("utf-8"))
+    for cell in notebook["cells"]:
+        if "# TASK 02.2" in (source := "".join(cell["source"])):
+            cell["source"] = re.sub("raise NotImplementedError.*", "return None", source)
+    path.write_text(json.dumps(notebook), "utf-8")
+    remember(path, "3 of 12 points", tmp_path)
+    remember(tmp_path.parent / "elsewhere.ipynb", "12 of 12 points", tmp_path)
+    (line,) = [line for line in progress(tmp_path) if line.startswith("02")]
+    assert line.split() == "02_masking_lab 1 of 5 tasks begun 3 of 12 points".split()
+    assert tried_tasks(read_lab(labs()["02"]), tmp_path) == {"02.2"}
+
+
+@pytest.mark.slow
+def test_without_the_sources_a_file_is_marked_by_its_own_checks(tmp_path, monkeypatch, capsys):
+    whole = read(labs()["02"])
+    for cell in whole.cells:
+        cell.source = HIDDEN.sub("", cell.source)
+    path = tmp_path / "mine.ipynb"
+    nbformat.write(whole, path)
+    monkeypatch.setattr("classroom.lab.SOURCES", tmp_path / "nowhere")
+    assert main(["check", str(path)]) == 0
+    assert "mine: 12 of 12 points" in (told := capsys.readouterr().out)
+    assert "By the checks of the file itself" in told
+    with pytest.raises(SystemExit, match="2"):
+        main(["start"])
+    assert "hands out the copies" in capsys.readouterr().err
 
 
 # ---- reading what students hand in ---------------------------------------------------------------
