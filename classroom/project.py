@@ -17,19 +17,10 @@ from pathlib import Path
 import psutil
 import torch
 
+from classroom import scoreboard
 from classroom.lab import NotALab
 from classroom.marker import Cells, CouldNotRun, Limits, Stopped, family, members
 from classroom.project_notebook import marked_cells, reaches_for_the_grammar, remarks, start
-from classroom.scoreboard import (
-    ERROR,
-    NATS,
-    NotOurBoard,
-    append,
-    board,
-    line,
-    read_board,
-    references,
-)
 from mlm_lib.engine.files import write
 from mlm_lib.grammar import Estimate, Grammar
 
@@ -129,9 +120,7 @@ class Timed(Cells):
     def exceeded(self, seconds: float, passed: float) -> str:
         used = self.used()
         if used > 1.25 * self.allowed + 1:
-            return (
-                f"it was stopped after {used:.0f} s of processor time; {self.allowed:g} are allowed"
-            )
+            return f"it was stopped after {used:.0f} of {self.allowed:g} s of processor time"
         return super().exceeded(seconds, passed)
 
     def do(self, code: str, label: str, seconds: float) -> float:
@@ -189,7 +178,7 @@ def check(path: Path, seed: int, seconds: float = SECONDS, limits: Limits = Limi
     answers = marked_cells(path)
     if reaches := reaches_for_the_grammar(answers):
         raise Refused(reaches)
-    grammar, rng = Grammar.load(), random.Random(seed)
+    grammar, rng = Grammar.load(), random.Random(f"other words {seed}")
     documents, words = grammar.sample(DOCUMENTS, seed=2 * seed), len(grammar.vocabulary)
     questions = Questions.draw(grammar, seed)
     asked = questions.asked
@@ -203,7 +192,7 @@ def check(path: Path, seed: int, seconds: float = SECONDS, limits: Limits = Limi
         cells.do(LOAD, "the set-up", 60)
         used = cells.do(TRAIN, "train", seconds)
         if used > GRACE * seconds + 1:
-            raise Refused(f"train: it took {used:.0f} s of processor time; {seconds:g} are allowed")
+            raise Refused(f"train: it took {used:.0f} of {seconds:g} s of processor time")
         rows = questions.exchanged(rng)
         told = cells.ask(rows, asked, words)
         r, t, nats = moved(told, cells.ask(questions.exchanged(rng, rows), asked, words), asked)
@@ -216,19 +205,20 @@ def check(path: Path, seed: int, seconds: float = SECONDS, limits: Limits = Limi
                 f"predict peeks: at row {r}, place {t} the answer moves by {nats:.3g} nats when "
                 "nothing but the hidden words themselves is exchanged. Hide all asked words"
             )
-        few = slice(len(rows) // 3, None, -1)  # other rows beside each row, and in another order
-        again = cells.ask(rows[few], asked[few], words)
-        r, t, nats = moved(told[few], again, asked[few])
+        # The shortest rows alone, in another order: less is padded beside them.
+        few = sorted(range(len(rows)), key=lambda r: len(rows[r]))[: len(rows) // 3]
+        rows, places, before = ([one[r] for r in few] for one in (rows, asked, told))
+        r, t, nats = moved(before, cells.ask(rows, places, words), places)
         if nats > NEAR:
             raise Refused(
-                f"predict: at place {t} of row {len(rows) // 3 - r} the answer moves by {nats:.3g} "
-                "nats when other rows are asked with it; does padding take part?"
+                f"predict: at row {few[r]}, place {t} the answer moves by {nats:.3g} nats when "
+                "other rows are asked with it; does padding take part?"
             )
         parameters = (work / "parameters").read_text("utf-8")[:15]
     found = questions.above(told)
     if found.nats < -4 * found.standard_error:
         raise Refused(f"{found.nats:.3f} nats above the floor: below it no honest reader can be")
-    return line(found, used, parameters, seed)
+    return scoreboard.line(found, used, parameters, seed)
 
 
 # ------------------------------------------------------------------------------------ the command
@@ -245,20 +235,24 @@ def measure(args) -> int:
     seed = secrets.randbelow(2**30) if args.seed is None else args.seed
     name = args.name or args.file.resolve().stem
     try:
-        rows = read_board(args.board) if args.board else []
+        rows = scoreboard.read_board(args.board) if args.board else []
         for remark in remarks(marked_cells(args.file)):
             print(f"Look at this: {remark}")
         print(f"Training takes up to {args.seconds:g} seconds of one processor.", flush=True)
         family.gather()
-        row = {"name": name} | check(args.file, seed, args.seconds, Limits(memory=args.memory))
-    except (NotALab, NotOurBoard, CouldNotRun) as error:
+        row = {scoreboard.NAME: name}
+        row |= check(args.file, seed, args.seconds, Limits(memory=args.memory))
+        if args.board and args.seconds == SECONDS:
+            scoreboard.append(args.board, row)
+    except (NotALab, scoreboard.NotOurBoard, CouldNotRun) as error:
         print(error, file=sys.stderr)
         return 1
     except Refused as error:
-        print(f"Refused: {error}. (seed {seed})")
+        print(f"Refused (seed {seed}). {error}")
         return 1
-    print(f"{row[NATS]} nats above the floor, standard error {row[ERROR]} (seed {seed})")
-    if args.board and args.seconds == SECONDS:
-        append(args.board, row)
-    print("\n".join(board([*rows, row], references())))
+    nats, error = row[scoreboard.NATS], row[scoreboard.ERROR]
+    print(f"{nats} nats above the floor, standard error {error} (seed {seed})")
+    if args.board and args.seconds != SECONDS:
+        print(f"No line on the board, which holds runs of {SECONDS} seconds.")
+    print("\n".join(scoreboard.board([*rows, row], scoreboard.references())))
     return 0
