@@ -4,7 +4,9 @@
     course.py labs check labs/02_masking_lab.ipynb
     course.py labs status                          how far you are with each
     course.py labs solution 02                     ours, for the tasks that you have tried
-    course.py labs grade FOLDER --out marks.csv [--jobs 4]
+    course.py labs grade FOLDER or CLASS.zip --out marks.csv [--jobs 4] [--due 2026-11-30T23:59]
+    course.py labs gradebook marks.csv ROSTER.csv --out FILE [--count last] [--late 0.1]
+    course.py labs export gradescope 02 --out autograder_02.zip
     course.py labs project start                   the project's notebook, begun with your answers
     course.py labs project check FILE [--board scores.csv] [--name NAME]
 
@@ -18,6 +20,7 @@ import argparse
 import os
 import signal
 import sys
+from datetime import datetime
 from pathlib import Path
 
 
@@ -33,8 +36,10 @@ def parse(argv: list[str]) -> argparse.Namespace:
     commands.add_parser("status", help="how far you are with each lab")
     solution = commands.add_parser("solution", help="our solution of what you have tried")
     solution.add_argument("labs", nargs=1, metavar="NN")
-    grade = commands.add_parser("grade", help="mark everything in a folder")
+    grade = commands.add_parser("grade", help="mark everything in a folder, or in a class's zip")
     grade.add_argument("folder", type=Path, metavar="FOLDER")
+    text = "tell by the files' times how many days late they are"
+    grade.add_argument("--due", type=datetime.fromisoformat, metavar="TIME", help=text)
     text = "the table of marks; reports go beside it, into MARKS_reports/"
     grade.add_argument(
         "--out", type=Path, default=Path("marks.csv"), metavar="MARKS.csv", help=text
@@ -47,32 +52,36 @@ def parse(argv: list[str]) -> argparse.Namespace:
         for name, (value, unit) in limits.items():
             text = f"limit of a cell in {unit} (default: {value})"
             command.add_argument(f"--{name}", type=float, default=value, metavar=unit, help=text)
-    project = commands.add_parser("project", help="begin the project, or measure it")
-    steps = project.add_subparsers(dest="step", metavar="STEP", required=True)
-    steps.add_parser("start", help="make its notebook, with your answers to the labs in it")
-    measure = steps.add_parser("check", help="train it, and measure it in nats above the floor")
-    measure.add_argument("file", type=Path, metavar="FILE")
-    text = "the scores of a class; gets a line with this one"
-    measure.add_argument("--board", type=Path, metavar="SCORES.csv", help=text)
-    measure.add_argument("--name", help="as the board has it (default: the file's)")
-    text = "draws the documents; without it they are drawn anew"
-    measure.add_argument("--seed", type=int, metavar="N", help=text)
-    for name, value, unit in (("seconds", 300, "s of processor time"), ("memory", 4, "GB")):
-        text = f"limit in {unit} (default: {value})"
-        measure.add_argument(f"--{name}", type=float, default=value, metavar="X", help=text)
+    add_project(commands)
+    book = commands.add_parser("gradebook", help="put points into a gradebook of Canvas or Moodle")
+    book.add_argument("marks", type=Path, metavar="MARKS.csv")
+    book.add_argument("roster", type=Path, metavar="ROSTER.csv", help="the exported gradebook")
+    book.add_argument("--out", type=Path, required=True, metavar="FILE", help="the one to import")
+    text = "which of several hand-ins of a lab (default: best)"
+    book.add_argument("--count", choices=["best", "last"], default="best", help=text)
+    text = "share of the points that each day begun takes off (default: 0)"
+    book.add_argument("--late", type=float, default=0.0, metavar="SHARE", help=text)
+    export = commands.add_parser("export", help="make a lab's autograder")
+    export.add_argument("system", choices=["gradescope"])
+    export.add_argument("labs", nargs=1, metavar="NN")
+    export.add_argument("--out", type=Path, required=True, metavar="FILE.zip")
     args = parser.parse_args(argv)
-    if getattr(args, "step", "") == "check" and not args.file.is_file():
-        parser.error(f"there is no file {args.file}")
-    if args.command == "check" and not args.file.is_file():
-        parser.error(f"there is no file {args.file}")
-    if args.command == "grade" and not args.folder.is_dir():
+    read = {"check": ["file"], "gradebook": ["marks", "roster"]}.get(args.command, [])
+    for path in (getattr(args, name) for name in read):
+        if not path.is_file():
+            parser.error(f"there is no file {path}")
+        if path == getattr(args, "out", None):
+            parser.error(f"--out {path} would replace what is read")
+    if args.command == "grade" and not (args.folder.is_dir() or args.folder.suffix == ".zip"):
         parser.error(f"{args.folder} is not a folder of submissions")
     if args.command == "grade" and args.jobs < 1:
         parser.error(f"--jobs {args.jobs}: at least one notebook has to be marked at a time")
+    if args.command == "gradebook" and not 0 <= args.late <= 1:
+        parser.error(f"--late {args.late}: a share lies between 0 and 1")
     for name in ("seconds", "memory", "output"):
         if not getattr(args, name, 1) > 0:
             parser.error(f"--{name} {getattr(args, name)}: a limit is above zero")
-    if args.command in ("start", "solution"):
+    if args.command in ("start", "solution", "export"):
         args.labs = [key.zfill(2) if key.isdecimal() else key.split("_")[0] for key in args.labs]
         from classroom.lab import labs
 
@@ -84,6 +93,34 @@ def parse(argv: list[str]) -> argparse.Namespace:
         for key in set(args.labs) - labs().keys():
             parser.error(f"there is no lab {key}; the labs: {', '.join(labs())}")
     return args
+
+
+def add_project(commands) -> None:
+    project = commands.add_parser("project", help="begin the project, or measure it")
+    steps = project.add_subparsers(dest="step", metavar="STEP", required=True)
+    steps.add_parser("start", help="make its notebook, with your answers to the labs in it")
+    measure = steps.add_parser("check", help="train it, and measure it in nats above the floor")
+    measure.add_argument("file", type=a_file, metavar="FILE")
+    text = "the scores of a class; gets a line with this one"
+    measure.add_argument("--board", type=Path, metavar="SCORES.csv", help=text)
+    measure.add_argument("--name", help="as the board has it (default: the file's)")
+    text = "draws the documents; without it they are drawn anew"
+    measure.add_argument("--seed", type=a_seed, metavar="N", help=text)
+    for name, value, unit in (("seconds", 300, "s of processor time"), ("memory", 4, "GB")):
+        text = f"limit in {unit} (default: {value})"
+        measure.add_argument(f"--{name}", type=float, default=value, metavar="X", help=text)
+
+
+def a_file(name: str) -> Path:
+    if not Path(name).is_file():
+        raise argparse.ArgumentTypeError(f"there is no file {name}")
+    return Path(name)
+
+
+def a_seed(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text} is not 0, 1, 2 or another whole number")
+    return int(text)
 
 
 def start(args) -> int:
@@ -150,9 +187,12 @@ def solution(args) -> int:
 
 def grade(args) -> int:
     from collections import Counter
+    from contextlib import nullcontext
+    from tempfile import TemporaryDirectory
 
     from tqdm import tqdm
 
+    from classroom.archives import Refused, unpack
     from classroom.grade import NotOurTable
     from classroom.grade import grade as mark_folder
     from classroom.marker import Limits
@@ -161,14 +201,22 @@ def grade(args) -> int:
         return tqdm(futures, total=count, unit="notebook", disable=None)
 
     limits = Limits(args.seconds, args.memory, args.output)
-    how = {"jobs": args.jobs, "limits": limits, "again": args.again, "bar": bar}
+    how = {"jobs": args.jobs, "limits": limits, "again": args.again, "bar": bar, "due": args.due}
+    packed = not args.folder.is_dir()
     try:
-        rows = mark_folder(args.folder, args.out, **how)
-    except NotOurTable as error:
+        with TemporaryDirectory() if packed else nullcontext() as place:
+            if packed:
+                args.folder, archive = Path(place) / "class", args.folder
+                for sentence in unpack(archive, args.folder):
+                    print(sentence, file=sys.stderr)
+            rows = mark_folder(args.folder, args.out, **how)
+    except (NotOurTable, Refused) as error:
         print(error, file=sys.stderr)
         return 2
     for status, count in sorted(Counter(row["status"] for row in rows).items()):
         print(f"{count:>5}  {status}")
+    if args.due and all(float(row["late"] or 0) for row in rows):
+        print("All are late: do the files' times say when the archive was packed?")
     print(f"{args.out} has {len(rows)} rows; reports: {args.out.stem}_reports/")
     return 0
 
@@ -177,6 +225,30 @@ def project(args) -> int:
     from classroom.project import begin, measure
 
     return begin(args) if args.step == "start" else measure(args)
+
+
+def gradebook(args) -> int:
+    from classroom.grade import NotOurTable
+    from classroom.gradebook import NotARoster
+    from classroom.gradebook import gradebook as write_gradebook
+
+    try:
+        told = write_gradebook(args.marks, args.roster, args.out, args.count, args.late)
+    except (NotARoster, NotOurTable) as error:
+        print(error, file=sys.stderr)
+        return 2
+    for sentence in told:
+        print(sentence)
+    print(f"{args.out} can be imported.")
+    return 0
+
+
+def export(args) -> int:
+    from classroom.gradescope import write_autograder
+
+    write_autograder(args.labs[0], args.out)
+    print(f"{args.out} has {args.out.stat().st_size / 1e6:.0f} MB.")
+    return 0
 
 
 def main(argv: list[str]) -> int:

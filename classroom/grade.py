@@ -15,6 +15,8 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from classroom.archives import identify
+from classroom.feedback import write_feedback
 from classroom.lab import Lab, NotALab, Submission, labs, read_lab, read_submission
 from classroom.marker import RAN, CouldNotRun, Limits, Mark, ended, family, first_to_look_at, mark
 from classroom.remarks import remarks
@@ -82,27 +84,31 @@ def leaves(path: Path, folder: Path) -> bool:
     return home.is_symlink() or not path.resolve().is_relative_to(home)
 
 
-def grade(folder: Path, table: Path, *, jobs: int, limits: Limits, again: bool, bar) -> list[dict]:
+def grade(
+    folder: Path, table: Path, *, jobs: int, limits: Limits, again: bool, bar, due=None
+) -> list[dict]:
     """Mark everything in `folder`, and write `table` after each submission. Returns its rows.
 
     Args:
         bar: called with the list of submissions' futures; yields them as they end (a tqdm).
         again: mark also what has not changed.
+        due: a time, after which a file counts as late.
 
     Raises:
         NotOurTable: `table` exists and is no table of marks; it is left as it is.
     """
     rows = read_table(table)
     sources = {key: read_lab(path) for key, path in labs().items()}
-    submissions = find_submissions(folder, table)
+    submissions = identify(find_submissions(folder, table), due)
+    students = {found.student for found in submissions} | {student for student, _ in rows}
     family.gather()
     with ThreadPoolExecutor(jobs) as pool:
         started = []
         for found in submissions:
             old = rows.get((found.student, found.file))
-            how = (found, folder, sources, limits, old, again)
+            reports = reports_of(table) / report_name(found.student, students)
+            how = (found, folder, sources, limits, old, again, reports)
             started.append(pool.submit(grade_one, *how))
-        students = {found.student for found in submissions} | {student for student, _ in rows}
         try:
             for future in bar(as_completed(started), len(started)):
                 row = future.result()
@@ -118,9 +124,12 @@ def grade(folder: Path, table: Path, *, jobs: int, limits: Limits, again: bool, 
 
 
 def grade_one(
-    found: Found, folder: Path, sources: dict[str, Lab], limits: Limits, old: dict | None, again
+    found: Found, folder: Path, sources, limits: Limits, old: dict | None, again, reports: Path
 ) -> dict:
-    """The row of one submission: `old` itself when what it is made from has not changed."""
+    """The row of one submission: as `old` when what it is made from has not changed.
+
+    Else a copy of the notebook with messages goes into `reports`.
+    """
     row = {"student": found.student, "id": found.id, "file": found.file, "late": found.late}
     row |= {"lab": "", "points": 0, "possible": "", "seconds": "", "look at": "", "work": ""}
     # What a teacher wrote into columns of his own stays.
@@ -137,11 +146,16 @@ def grade_one(
     lab = sources[submission.key]
     work = fingerprint(lab, submission)
     if old and not again and old["work"] == work and old["status"] != FAILED:
-        return old
+        # What stands there stays: a teacher may have written it.
+        late = found.late if old["late"] in ("", "0") else old["late"]
+        return old | {"id": old["id"] or found.id, "late": late}
     row |= {"lab": lab.path.stem, "possible": lab.points, "work": work}
     row["look at"] = "; ".join(remarks(lab, submission))
     try:
-        return own | row | summary(lab, mark(lab, submission, limits))
+        marks = mark(lab, submission, limits)
+        inside = found.path.relative_to(folder)
+        write_feedback(found.path, marks, reports.joinpath(*inside.parts[1:] or inside.parts))
+        return own | row | summary(lab, marks)
     except CouldNotRun as error:
         return own | row | {"status": FAILED, "says": str(error)}
     except Exception as error:  # a fault of the marker's own must not stop a class

@@ -32,11 +32,11 @@ def read_board(path: Path) -> list[dict]:
         return []
     try:
         text = path.read_text("utf-8-sig")
-        rows = list(csv.DictReader(io.StringIO(text, newline=""), restval="", restkey="more"))
-        ours = not text.strip() or {*COLUMNS} <= rows[0].keys()
+        reader = csv.DictReader(io.StringIO(text, newline=""), restval="", restkey="more")
+        rows, ours = list(reader), {*COLUMNS} <= {*(reader.fieldnames or COLUMNS)}
         for row in rows:
-            float(row[NATS])
-    except (OSError, ValueError, KeyError, IndexError, csv.Error):
+            float(row[NATS]), float(row[ERROR])
+    except (OSError, ValueError, KeyError, csv.Error):
         ours = False
     if not ours:
         raise NotOurBoard(f"{path} is no board of the project; choose another name for --board")
@@ -64,7 +64,7 @@ def append(path: Path, row: dict) -> None:
 
 
 def references(path: Path = REFERENCES) -> dict[str, dict]:
-    """What each reference came to: {name: its mean, least, most, spread, seconds and seeds}."""
+    """What each reference came to: {name: its mean, least, most, seconds, seeds}."""
     scores, seconds = defaultdict(list), defaultdict(list)
     for row in read_board(path):
         scores[row[NAME]].append(float(row[NATS]))
@@ -72,7 +72,6 @@ def references(path: Path = REFERENCES) -> dict[str, dict]:
     return {
         name: {
             "mean": statistics.mean(found),
-            "spread": statistics.stdev(found) if len(found) > 1 else 0.0,
             "least": min(found),
             "most": max(found),
             "seconds": statistics.mean(seconds[name]),

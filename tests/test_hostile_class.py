@@ -234,11 +234,11 @@ def test_nothing_that_an_answer_started_goes_on(marked):
 
 def test_each_student_has_a_report_of_his_own(marked):
     _, (rows, *_), reports = marked
-    files = [path.name for path in reports.iterdir()]
+    files = [path.name for path in reports.glob("*.txt")]
     assert len({name.casefold() for name in files}) == len(
         {row["student"] for row in rows.values()}
     )
-    assert all(stat.S_ISREG(path.stat().st_mode) for path in reports.iterdir())
+    assert all(stat.S_ISREG(path.stat().st_mode) for path in reports.glob("*.txt"))
     texts = {path.read_text("utf-8") for path in reports.glob("[Aa]nna_*.txt")}
     assert len(texts) == 2, "anna is not shown what Anna gets"
 

@@ -16,7 +16,20 @@ from classroom.edition import student_edition
 from classroom.lab import labs
 from classroom.project import Questions, Refused, check, sound
 from classroom.project_notebook import marked_cells, notebook, own_answers, remarks, start
-from classroom.scoreboard import COLUMNS, NAME, NATS, USED, NotOurBoard, append, board, read_board
+from classroom.scoreboard import (
+    COLUMNS,
+    NAME,
+    NATS,
+    PAGE,
+    USED,
+    NotOurBoard,
+    append,
+    board,
+    fill,
+    read_board,
+    references,
+    scale,
+)  # fmt: skip
 from mlm_lib.grammar import Grammar
 
 # A model that is a table, with a place for what goes wrong.
@@ -163,6 +176,15 @@ def test_the_reference_fills_every_cell_that_the_students_notebook_leaves_open()
     assert "waits for your code" not in json.dumps(made)
     marks = [project_notebooks.mark_of(cell["source"]) for cell in notebook({})["cells"]]
     assert set(own_cells()) < set(marks)
+
+
+def test_the_page_says_what_was_measured_and_what_is_checked():
+    page, known = PAGE.read_text("utf-8"), references()
+    assert fill(page, known) == page, "tests/scripts/project_scores.py writes it anew"
+    assert all(f"| {name} |" in page for name in known)
+    assert f"{project.EXACT:.4f} nats" in page and f"{project.SECONDS} in the end" in page
+    points = scale(known)
+    assert sorted(points.values()) == [points[n] for n in (10, 9, 8, 7, 6, 3)]
 
 
 def test_what_stands_in_for_something_to_build_is_remarked_upon(tmp_path):

@@ -1,0 +1,142 @@
+"""Points for Canvas or Moodle: the marks of a class in the gradebook that one of them exported.
+
+What comes in keeps its identifying columns, its lines and its separator, so that it can be imported
+as it is. `points` holds the rules.
+"""
+
+import csv
+import io
+import re
+import unicodedata
+from collections import defaultdict
+from pathlib import Path
+
+from classroom.grade import FAILED, read_table
+from mlm_lib.engine.files import write
+
+# Columns by which a student is known: of Canvas, then of Moodle.
+FIRST, LAST = ("FirstName", "First name"), ("LastName", "Last name", "Surname")
+IDS = ("ID", "SIS User ID", "SIS Login ID", "ID number", "Username", "Email address")
+KEPT = {"Student", *FIRST, *LAST, *IDS, "Integration ID", "Root Account", "Section"}
+KEPT |= {"Institution", "Department"}
+
+
+class NotARoster(ValueError):
+    """The sentence says what a gradebook has to look like."""
+
+
+def points(hand_ins: list[dict], count: str, late: float) -> float:
+    """What a lab is worth to a student. Rules of a class's own have their place here.
+
+    Args:
+        hand_ins: the student's rows of one lab, as the table of marks has them.
+        count: "best", or "last": the latest by days, then by the numbers in its file's name, which
+            Canvas counts up.
+        late: the share of the points that each day begun takes off.
+    """
+    hand_ins = sorted(hand_ins, key=lambda row: (number(row["late"]), in_order(row["file"])))
+    share = [max(0, 1 - late * number(row["late"])) for row in hand_ins]
+    worth = [number(row["points"]) * part for row, part in zip(hand_ins, share)]
+    return worth[-1] if count == "last" else max(worth)
+
+
+def gradebook(marks: Path, roster: Path, out: Path, count="best", late=0.0) -> list[str]:
+    """Write `out`: the roster, with a column of points for each lab in the table of marks.
+
+    Returns:
+        A sentence for each row of marks that does not count, and for what does not agree.
+
+    Raises:
+        NotARoster, NotOurTable: one of the two files is something else.
+    """
+    header, lines, separator = read_roster(roster)
+    told, hand_ins, possible = [], defaultdict(list), {}
+    for row in read_table(marks).values():
+        places, says = find(row, lines), ""
+        if not row["lab"] or row["status"] == FAILED:
+            says = f"{row['status']}, {row['says']}"
+        elif len(places) != 1:
+            says = f"{'several' if places else 'nobody'} in {roster.name} can be meant"
+        else:
+            title = f"lab {row['lab'].split('_')[0]}"
+            hand_ins[places[0], title].append(row)
+            possible[title] = number(row["possible"])
+        told += [f"{row['student']}, {row['file']}: {says}"] if says else []
+    kept = [name for name in header if name in KEPT]
+    columns = {title: column(title, header) for title in sorted(possible)}
+    table = [[*kept, *columns.values()]]
+    for place, line in enumerate(lines):
+        table.append([line[name] for name in kept])
+        for title, name in columns.items():
+            there = line.get(name, "")  # kept, as an empty cell would take points away
+            if "Points Possible" in line.get("Student", ""):
+                there = there or f"{possible[title]:g}"
+                if number(there) != possible[title]:
+                    told.append(f"{name} counts {there} points there, {possible[title]:g} here")
+            elif (place, title) in hand_ins:
+                there = f"{round(points(hand_ins[place, title], count, late), 2):g}"
+            table[-1].append(there)
+    text = io.StringIO()
+    csv.writer(text, delimiter=separator).writerows(table)
+    write(out, text.getvalue())
+    return told
+
+
+def read_roster(path: Path) -> tuple[list[str], list[dict], str]:
+    """The columns of a gradebook, its lines, of which some are no student's, and its separator."""
+    try:
+        text = path.read_text("utf-8-sig")
+        separator = max(",;\t", key=text.partition("\n")[0].count)
+        file = io.StringIO(text, newline="")
+        reader = csv.DictReader(file, restval="", delimiter=separator)
+        lines, header = list(reader), reader.fieldnames or []
+    except (ValueError, csv.Error) as error:
+        raise NotARoster(f"{path} cannot be read as a gradebook: {error}") from None
+    if {"ID", "Section"} <= set(header) or {"ID number", "Email address"} & set(header):
+        return header, lines, separator
+    raise NotARoster(
+        f"{path} is no gradebook: one of Canvas has the columns Student, ID, … Section, one of "
+        "Moodle First name, Last name, ID number, Email address (export it in English)"
+    )
+
+
+def find(row: dict, lines: list[dict]) -> list[int]:
+    """The lines of the student whom a row of marks names: by id, else by name."""
+    asked = {row["id"].casefold(), row["student"].casefold()} - {""}
+    by_id, by_name = [], []
+    for place, line in enumerate(lines):
+        if asked & {line.get(name, "").strip().casefold() for name in IDS}:
+            by_id.append(place)
+        last, _, first = line.get("Student", "").partition(",")
+        first += "".join(line.get(name, "") for name in FIRST)
+        last += "".join(line.get(name, "") for name in LAST)
+        # In both orders: Canvas begins a file's name with the last name, Moodle with the first.
+        if squeezed(row["student"]) in {squeezed(first + last), squeezed(last + first)} - {""}:
+            by_name.append(place)
+    contradict = by_id and by_name and not set(by_id) & set(by_name)
+    return by_id + by_name if contradict else by_id or by_name
+
+
+def column(title: str, header: list[str]) -> str:
+    """The column that a lab has there, such as `lab 02 (815)`, or else its title."""
+    form = re.compile(rf"(.*: ?)?{re.escape(title)}( \(.*\))?", re.I)
+    return next((name for name in header if form.fullmatch(name)), title)
+
+
+def squeezed(name: str) -> str:
+    """A name's letters and digits alone."""
+    return "".join(filter(str.isalnum, unicodedata.normalize("NFC", name).casefold()))
+
+
+def number(text) -> float:
+    """A number that a teacher may have written into the table, 7,5 as well; what is none is 0."""
+    try:
+        return float(str(text).replace(",", "."))
+    except ValueError:
+        return 0.0
+
+
+def in_order(file: str) -> list:
+    """For sorting: the words and the numbers of a name, so that -2 comes before -10."""
+    stem = file.removesuffix(".ipynb").replace("LATE_", "")
+    return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", stem)]
