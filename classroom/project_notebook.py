@@ -9,10 +9,11 @@ import json
 import re
 import sys
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from classroom.edition import HOME, write_new
-from classroom.lab import MARK, STUB, NotALab, read_submission
+from classroom.lab import MARK, STUB, NotALab, Submission, read_submission
 from classroom.remarks import REACHING, imports, parsed, uses
 
 KEY = "project"
@@ -73,10 +74,11 @@ def own_answers(folder: Path) -> dict[str, str]:
     return found
 
 
-def marked_cells(path: Path) -> dict[str, list[str]]:
-    """The cells that the check runs, by their task. Raises NotALab."""
-    answers = read_submission(path, [KEY]).answers
-    return {task: cells for task, cells in answers.items() if task.startswith(f"{KEY}.")}
+def read_project(path: Path) -> Submission:
+    """The marked cells, which the check runs, and the names that others set. Raises NotALab."""
+    submission = read_submission(path, [KEY])
+    ours = {t: cells for t, cells in submission.answers.items() if t.startswith(f"{KEY}.")}
+    return replace(submission, answers=ours)
 
 
 def reaches_for_the_grammar(answers: dict[str, list[str]]) -> str:

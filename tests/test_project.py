@@ -15,7 +15,7 @@ from classroom.__main__ import main
 from classroom.edition import student_edition
 from classroom.lab import labs
 from classroom.project import Questions, Refused, check, sound
-from classroom.project_notebook import marked_cells, notebook, own_answers, remarks, start
+from classroom.project_notebook import notebook, own_answers, read_project, remarks, start
 from classroom.scoreboard import (
     COLUMNS,
     NAME,
@@ -68,10 +68,12 @@ FAULTS = {
 
 
 def table(path, training="", predicting=""):
-    """A notebook with the one cell above."""
-    source = TABLE.format(training=training, predicting=predicting)
-    cell = {"cell_type": "code", "source": source}
-    path.write_text(json.dumps({"cells": [cell]}), "utf-8")
+    """A notebook that was only just begun, with the cell above."""
+    made, source = notebook({}), TABLE.format(training=training, predicting=predicting)
+    for cell in made["cells"]:
+        if project_notebooks.mark_of(cell["source"]) == "16":
+            cell["source"] = source
+    path.write_text(json.dumps(made), "utf-8")
     return path
 
 
@@ -91,7 +93,7 @@ def test_what_cannot_have_a_score_is_refused_with_its_reason(name, tmp_path):
 
 UNSOUND = {
     "3 answers for 2 rows": lambda told: [*told, told[0]],
-    "0 answers for 2 rows": lambda told: told[0],
+    "0 answers for 2 rows": lambda told: [],
     r"row 1 needs \(2, 5\), not \(2, 4\)": lambda told: [told[0], told[1][:, 1:]],
     "row 0 has NaN": lambda told: [told[0] * torch.nan, told[1]],
     "in row 1 the probabilities sum to 10": lambda told: [told[0], told[1] + math.log(10)],
@@ -155,7 +157,7 @@ def test_no_asked_word_is_given_away_and_every_one_is_exchanged():
 def test_the_notebook_begins_with_the_students_own_answers(tmp_path):
     (tmp_path / "02_masking_lab.ipynb").write_text(json.dumps(lab_notebook()), "utf-8")
     path, new = start(tmp_path)
-    answers = marked_cells(path)
+    answers = read_project(path).answers
     assert new and "return eligible & (coins < rate)" in answers["project.3"][0]
     assert "SOLUTION" not in answers["project.3"][0] and "# TASK 02" not in answers["project.3"][0]
     assert "project.4 waits for your code here" in answers["project.4"][0]
@@ -189,7 +191,7 @@ def test_the_page_says_what_was_measured_and_what_is_checked():
 
 def test_what_stands_in_for_something_to_build_is_remarked_upon(tmp_path):
     cell = "# TASK project.14: AdamW\nimport numpy, pandas\nstep = torch.optim.AdamW"
-    told = remarks(marked_cells(save(tmp_path / "x.ipynb", {"14": cell})))
+    told = remarks(read_project(save(tmp_path / "x.ipynb", {"14": cell})).answers)
     assert told == ["project.14 uses pandas, torch.optim"]
 
 
