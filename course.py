@@ -7,7 +7,7 @@
     python3 course.py lesson NN [--text] [--lab]
     python3 course.py lab  [-- OPTIONS OF JUPYTERLAB]
     python3 course.py labs start [02 ...] | check FILE | status | solution NN
-    python3 course.py labs grade FOLDER --out marks.csv
+    python3 course.py labs grade FOLDER --out marks.csv | project start | project check FILE
     python3 course.py site [--serve] [--port 8000]
 
 Every command first sees to `.venv` (made when absent, renewed when pyproject.toml or

@@ -7,6 +7,8 @@
     course.py labs grade FOLDER or CLASS.zip --out marks.csv [--jobs 4] [--due 2026-11-30T23:59]
     course.py labs gradebook marks.csv ROSTER.csv --out FILE [--count last] [--late 0.1]
     course.py labs export gradescope 02 --out autograder_02.zip
+    course.py labs project start                   the project's notebook, begun with your answers
+    course.py labs project check FILE [--board scores.csv] [--name NAME]
 
 With --here, course.py uses the interpreter at hand and sets nothing up.
 
@@ -50,6 +52,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
         for name, (value, unit) in limits.items():
             text = f"limit of a cell in {unit} (default: {value})"
             command.add_argument(f"--{name}", type=float, default=value, metavar=unit, help=text)
+    add_project(commands)
     book = commands.add_parser("gradebook", help="put points into a gradebook of Canvas or Moodle")
     book.add_argument("marks", type=Path, metavar="MARKS.csv")
     book.add_argument("roster", type=Path, metavar="ROSTER.csv", help="the exported gradebook")
@@ -90,6 +93,34 @@ def parse(argv: list[str]) -> argparse.Namespace:
         for key in set(args.labs) - labs().keys():
             parser.error(f"there is no lab {key}; the labs: {', '.join(labs())}")
     return args
+
+
+def add_project(commands) -> None:
+    project = commands.add_parser("project", help="begin the project, or measure it")
+    steps = project.add_subparsers(dest="step", metavar="STEP", required=True)
+    steps.add_parser("start", help="make its notebook, with your answers to the labs in it")
+    measure = steps.add_parser("check", help="train it, and measure it in nats above the floor")
+    measure.add_argument("file", type=a_file, metavar="FILE")
+    text = "the scores of a class; gets a line with this one"
+    measure.add_argument("--board", type=Path, metavar="SCORES.csv", help=text)
+    measure.add_argument("--name", help="as the board has it (default: the file's)")
+    text = "draws the documents; without it they are drawn anew"
+    measure.add_argument("--seed", type=a_seed, metavar="N", help=text)
+    for name, value, unit in (("seconds", 300, "s of processor time"), ("memory", 4, "GB")):
+        text = f"limit in {unit} (default: {value})"
+        measure.add_argument(f"--{name}", type=float, default=value, metavar="X", help=text)
+
+
+def a_file(name: str) -> Path:
+    if not Path(name).is_file():
+        raise argparse.ArgumentTypeError(f"there is no file {name}")
+    return Path(name)
+
+
+def a_seed(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text} is not 0, 1, 2 or another whole number")
+    return int(text)
 
 
 def start(args) -> int:
@@ -188,6 +219,12 @@ def grade(args) -> int:
         print("All are late: do the files' times say when the archive was packed?")
     print(f"{args.out} has {len(rows)} rows; reports: {args.out.stem}_reports/")
     return 0
+
+
+def project(args) -> int:
+    from classroom.project import begin, measure
+
+    return begin(args) if args.step == "start" else measure(args)
 
 
 def gradebook(args) -> int:

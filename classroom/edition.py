@@ -41,9 +41,15 @@ def start(key: str, folder: Path = HOME) -> tuple[Path, bool]:
     """
     source = labs()[key]
     text = json.dumps(student_edition(json.loads(source.read_text("utf-8"))), indent=1) + "\n"
-    folder.mkdir(parents=True, exist_ok=True)
+    return write_new(folder / source.name, text)
+
+
+def write_new(first: Path, text: str) -> tuple[Path, bool]:
+    """Write a file that overwrites nothing, under the first free name: its path, and whether it is
+    new. One that is there with this very text is left alone."""
+    first.parent.mkdir(parents=True, exist_ok=True)
     for number in itertools.count(1):
-        path = folder / (source.stem + (f"_{number}" if number > 1 else "") + source.suffix)
+        path = first.with_stem(first.stem + (f"_{number}" if number > 1 else ""))
         try:
             file = open(path, "x", encoding="utf-8", newline="\n")
         except FileExistsError:
