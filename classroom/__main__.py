@@ -6,6 +6,7 @@
     course.py labs solution 02                     ours, for the tasks that you have tried
     course.py labs grade FOLDER or CLASS.zip --out marks.csv [--jobs 4] [--due 2026-11-30T23:59]
     course.py labs gradebook marks.csv ROSTER.csv --out FILE [--count last] [--late 0.1]
+    course.py labs questions 02                    three for a class, and their key
     course.py labs export gradescope 02 --out autograder_02.zip
     course.py labs project start                   the project's notebook, begun with your answers
     course.py labs project check FILE [--board scores.csv] [--name NAME]
@@ -36,6 +37,8 @@ def parse(argv: list[str]) -> argparse.Namespace:
     commands.add_parser("status", help="how far you are with each lab")
     solution = commands.add_parser("solution", help="our solution of what you have tried")
     solution.add_argument("labs", nargs=1, metavar="NN")
+    asked = commands.add_parser("questions", help="a lesson's three questions for a class")
+    asked.add_argument("lesson", metavar="NN")
     grade = commands.add_parser("grade", help="mark everything in a folder, or in a class's zip")
     grade.add_argument("folder", type=Path, metavar="FOLDER")
     text = "tell by the files' times how many days late they are"
@@ -183,6 +186,17 @@ def solution(args) -> int:
         waits = "" if task.name in tried else "  waits for a try of your own, in labs/\n"
         print(f"{task.name} {task.title}\n{waits or task.solution}\n")
     return 0 if tried else 1
+
+
+def questions(args) -> int:
+    from docs.questions import NoQuestions, sheet
+
+    try:
+        print(sheet(args.lesson.zfill(2)))
+    except NoQuestions as error:
+        print(error, file=sys.stderr)
+        return 2
+    return 0
 
 
 def grade(args) -> int:

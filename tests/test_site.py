@@ -12,7 +12,7 @@ from built_site import ROOT, read_page
 from notebook_form import ANSWER, FOLDED, SET_UP, alternative_texts, read
 
 from classroom.lab import labs, read_lab
-from classroom.questions import questions
+from docs.questions import questions
 
 sys.path.insert(0, str(ROOT))
 from docs import build as site_builder

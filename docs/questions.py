@@ -1,4 +1,4 @@
-"""Six questions for each lesson, in `questions/NN.toml`: three stand on the lesson's page of the
+"""Six questions for each lesson, in `classroom/questions/NN.toml`: three stand on the lesson's page of the
 site, three are for whoever teaches. A wrong option is a mistake that labs have seen made.
 
     [[question]]
@@ -19,7 +19,7 @@ import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
-FOLDER = Path(__file__).parent / "questions"
+FOLDER = Path(__file__).parents[1] / "classroom" / "questions"
 READERS = ("site", "teacher")
 
 
