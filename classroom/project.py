@@ -234,14 +234,13 @@ def begin(args) -> int:
 def measure(args) -> int:
     """Say the score, or why there is none; then the board, with this score in it."""
     seed = secrets.randbelow(2**30) if args.seed is None else args.seed
-    name = args.name or args.file.resolve().stem
     try:
         rows = scoreboard.read_board(args.board) if args.board else []
         for remark in remarks(read_project(args.file).answers):
             print(f"Look at this: {remark}")
         print(f"Training takes up to {args.seconds:g} seconds of one processor.", flush=True)
         family.gather()
-        row = {scoreboard.NAME: name}
+        row = {scoreboard.NAME: args.name or args.file.resolve().stem}
         row |= check(args.file, seed, args.seconds, Limits(memory=args.memory))
         if args.board and args.seconds == SECONDS:
             scoreboard.append(args.board, row)
