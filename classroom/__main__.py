@@ -275,7 +275,8 @@ def main(argv: list[str]) -> int:
         print(f"{error}. Check the disk's space and its permissions.", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("\nInterrupted. What was marked before stands in the table.", file=sys.stderr)
+        kept = " What was marked before stands in the table." * (args.command == "grade")
+        print(f"\nInterrupted.{kept}", file=sys.stderr)
         return 130
 
 
