@@ -140,7 +140,7 @@ def start(args) -> int:
 def check(args) -> int:
     from classroom.edition import remember
     from classroom.lab import NotALab, labs, read_lab, read_submission
-    from classroom.marker import RIGHT, CouldNotRun, Limits, first_to_look_at, mark
+    from classroom.marker import RIGHT, CouldNotRun, Limits, family, first_to_look_at, mark
     from classroom.remarks import remarks
     from classroom.runner import UNANSWERED
 
@@ -148,6 +148,7 @@ def check(args) -> int:
         submission = read_submission(args.file)
         source = labs().get(submission.key)
         lab = read_lab(source) if source else read_lab(args.file, submission.key)
+        family.gather()
         marks = mark(lab, submission, Limits(args.seconds, args.memory, args.output))
     except (NotALab, CouldNotRun) as error:
         print(error, file=sys.stderr)

@@ -4,7 +4,7 @@ import json
 import re
 from pathlib import Path
 
-from classroom.lab import MARK, joined
+from classroom.lab import MARK, joined, read_cells
 from classroom.marker import Mark
 from mlm_lib.engine.files import write
 
@@ -19,6 +19,7 @@ def feedback(path: Path, marks: list[Mark]) -> dict:
 
     Messages of an earlier copy are replaced. A task without a cell is told at the top.
     """
+    read_cells(path)  # refuses what an answer may have put in its own file's place since
     notebook = BARE | json.loads(path.read_text("utf-8-sig"))
     cells = [cell for cell in notebook["cells"] if cell.get("metadata") != OURS]
     last = {}
