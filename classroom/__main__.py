@@ -148,8 +148,8 @@ def check(args) -> int:
         submission = read_submission(args.file)
         source = labs().get(submission.key)
         lab = read_lab(source) if source else read_lab(args.file, submission.key)
-        family.gather()
-        marks = mark(lab, submission, Limits(args.seconds, args.memory, args.output))
+        with family.gathered():
+            marks = mark(lab, submission, Limits(args.seconds, args.memory, args.output))
     except (NotALab, CouldNotRun) as error:
         print(error, file=sys.stderr)
         return 1
@@ -269,7 +269,7 @@ def export(args) -> int:
 def main(argv: list[str]) -> int:
     args = parse(argv)
     # What asks a program to end does so as Ctrl-C does: nothing that was started goes on.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         return globals()[args.command](args)
     except OSError as error:
@@ -279,6 +279,8 @@ def main(argv: list[str]) -> int:
         kept = " What was marked before stands in the table." * (args.command == "grade")
         print(f"\nInterrupted.{kept}", file=sys.stderr)
         return 130
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 if __name__ == "__main__":

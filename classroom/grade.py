@@ -101,8 +101,7 @@ def grade(
     sources = {key: read_lab(path) for key, path in labs().items()}
     submissions = identify(find_submissions(folder, table), due)
     students = {found.student for found in submissions} | {student for student, _ in rows}
-    family.gather()
-    with ThreadPoolExecutor(jobs) as pool:
+    with family.gathered(), ThreadPoolExecutor(jobs) as pool:
         started = []
         for found in submissions:
             old = rows.get((found.student, found.file))

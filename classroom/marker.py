@@ -378,12 +378,18 @@ class Family:
     def __init__(self):
         self.lock, self.ours, self.strangers = threading.Lock(), set(), None
 
-    def gather(self) -> None:
-        """From now on; what has been started before is not touched."""
+    @contextlib.contextmanager
+    def gathered(self):
+        """Within this block; what has been started before is not touched."""
         with self.lock:
-            if self.strangers is None:
-                self.strangers = {one.pid for one in psutil.Process().children()}
-                process_control(36, 1)  # PR_SET_CHILD_SUBREAPER
+            self.strangers = {one.pid for one in psutil.Process().children()}
+            process_control(36, 1)  # PR_SET_CHILD_SUBREAPER
+        try:
+            yield
+        finally:
+            with self.lock:
+                self.strangers = None
+                process_control(36, 0)
 
     def forget(self, process) -> None:
         with self.lock:
