@@ -239,9 +239,9 @@ def measure(args) -> int:
         for remark in remarks(read_project(args.file).answers):
             print(f"Look at this: {remark}")
         print(f"Training takes up to {args.seconds:g} seconds of one processor.", flush=True)
+        row = {scoreboard.NAME: args.name or args.file.resolve().stem}
         with family.gathered():
-            row = {scoreboard.NAME: args.name or args.file.resolve().stem}
-        row |= check(args.file, seed, args.seconds, Limits(memory=args.memory))
+            row |= check(args.file, seed, args.seconds, Limits(memory=args.memory))
         if args.board and args.seconds == SECONDS:
             scoreboard.append(args.board, row)
     except (NotALab, scoreboard.NotOurBoard, CouldNotRun) as error:

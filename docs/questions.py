@@ -1,5 +1,5 @@
-"""Six questions for each lesson, in `classroom/questions/NN.toml`: three stand on the lesson's page of
-the site, three are for whoever teaches. A wrong option is a mistake that labs have seen made.
+"""Six questions for each lesson, in `classroom/questions/NN.toml`: three stand on the lesson's page
+of the site, three are for whoever teaches. A wrong option is a mistake that labs have seen made.
 
     [[question]]
     for = "site"                   # or "teacher"
