@@ -55,9 +55,9 @@ def find_submissions(folder: Path, table: Path) -> list[Found]:
     Every notebook below a student's folder counts for itself; a folder without one is found, too.
     What begins with a dot is the system's or Jupyter's; the table and the reports are ours.
     """
-    found, ours = [], {table.resolve(), reports_of(table).resolve()}
+    found, ours = [], {real(table), real(reports_of(table))}
     for entry in sorted(folder.iterdir()):
-        if entry.name.startswith(".") or entry.resolve() in ours:
+        if entry.name.startswith(".") or real(entry) in ours:
             continue
         student = readable(entry.name if entry.is_dir() else entry.stem)
         notebooks = sorted(
@@ -80,8 +80,13 @@ def readable(name: str) -> str:
 
 def leaves(path: Path, folder: Path) -> bool:
     """Whether a link on the way to a file leads out of what its student handed in."""
-    home = folder.resolve() / path.relative_to(folder).parts[0]
-    return home.is_symlink() or not path.resolve().is_relative_to(home)
+    home = real(folder) / path.relative_to(folder).parts[0]
+    return home.is_symlink() or not real(path).is_relative_to(home)
+
+
+def real(path: Path) -> Path:
+    """Where a path leads; a link that leads in a circle leads to itself."""
+    return Path(os.path.realpath(path))
 
 
 def grade(
@@ -276,9 +281,9 @@ def report_name(student: str, students) -> str:
     """A file's name for a student's report, which no other student's has on any system."""
     name = "".join(letter if letter.isalnum() or letter in "-_. " else "_" for letter in student)
     twins = Counter(one.casefold() for one in students)[student.casefold()]
-    if name == student and twins < 2:
+    if name == student and twins < 2 and len(name.encode()) < 200:
         return name
-    return f"{name}_{hashlib.sha256(student.encode()).hexdigest()[:6]}"
+    return f"{name[:50]}_{hashlib.sha256(student.encode()).hexdigest()[:6]}"
 
 
 def write_report(table: Path, student: str, rows: dict, students) -> None:

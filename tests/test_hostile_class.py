@@ -101,6 +101,7 @@ def odd_files(work, due):
         "🐍.ipynb": text,
         "=cmd.ipynb": text,
         "deep/er/in/lab.ipynb": text,
+        f"{250 * 'n'}/lab.ipynb": text,
         "Anna.ipynb": text,
         "anna.ipynb": mistaken,
         "name:colon.ipynb": text,
@@ -145,6 +146,7 @@ def odd_files(work, due):
         "passwords.ipynb": "/etc/passwd",
         "broken.ipynb": "/nowhere",
         "folder_link": "deep",
+        "circle.ipynb": "circle.ipynb",
     }.items():
         (work / name).symlink_to(target if target.startswith("/") else work / target)
         due[name] = (0, "a link")
