@@ -44,6 +44,18 @@ TOP = """# The labs' checks, checked
 Each task's checks are tried on right and on wrong answers, of the kinds that students write. A
 wrong answer counts as caught when it fails with a message that names its mistake. A right one is
 written in another way than our own solution. `python tests/lab_answers.py --write` wrote this page.
+
+Who had not seen the checks wrote answers twice, from the students' editions of ten labs (02, 03,
+05, 07, 09, 10, 11, 13, 14, 16). What was missed was mended before the second round.
+
+| | wrong answers caught at first | after mending | right ones passed at first | after mending |
+|---|---|---|---|---|
+| first round | 187 of 233 | 232 | 138 of 147 | 145 |
+| second round, other people | 89 of 98 | 98 | 96 of 96 | 96 |
+
+The one that is left takes a word's number that comes back later in a row for a new word, which the
+text does not settle. The two right ones that fail keep more in memory than their task allows. So of
+what a student thinks of next, expect nine mistakes in ten to be caught.
 """
 DOCUMENT = ROOT / "docs" / "labs.md"
 
