@@ -57,10 +57,10 @@ def test_moodle_tells_students_by_folder_or_file(tmp_path, name):
 
 
 def test_a_students_own_zip_is_opened_and_a_damaged_one_stays(tmp_path):
-    own = packed(tmp_path / "own.zip", {"work/lab.ipynb": "{}", "__MACOSX/._lab.ipynb": ""})
+    own = packed(tmp_path / "own.zip", {"lab01/lab.ipynb": "{}", "__MACOSX/._lab.ipynb": ""})
     members = {"anna/own.zip": own.read_bytes(), "bo/own.zip": b"PK\3\4 and no more"}
     found, told = found_in(packed(tmp_path / "class.zip", members), tmp_path / "x")
-    assert [one[3] for one in found] == ["anna/own/work/lab.ipynb", "bo"]
+    assert [one[3] for one in found] == ["anna/own/lab01/lab.ipynb", "bo"]
     assert len(told) == 1 and "bo/own.zip" in told[0].replace(os.sep, "/")
 
 
