@@ -24,7 +24,7 @@ from mlm_lib.unpadded import Padded, Unpadded
 
 LAYERS, WIDTH, HEADS = 4, 256, 4
 BATCHES = 32, 256  # reviews; the claim is made for the last
-CLAIM, STEP_CLAIM = 1.3, 1.5
+CLAIM, STEP_CLAIM = 1.3, 1.25
 BASE = {"layers": 22, "width": 768, "heads": 12, "vocab_size": 50368}  # ModernBERT-base
 SMALL = {"layers": 4, "width": 256, "heads": 4, "vocab_size": 50368}
 SHAPES = {  # what: sizes, rows, tokens of a row or None for reviews
