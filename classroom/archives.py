@@ -18,17 +18,14 @@ from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
+from classroom.lab import Refused
+
 # adamsanna_LATE_4711_815_02_masking_lab-1.ipynb: the student, the user's id, the file's id.
 CANVAS = re.compile(r"(?P<name>[^\sA-Z]+?)_(?P<late>LATE_)?(?P<id>[1-9]\d*)_[1-9]\d*_.+", re.S)
 # Anna Adams_4711_assignsubmission_file_, a folder; or the beginning of a file's name.
 MOODLE = re.compile(r"(?P<name>.+?)_(?P<id>\d+)_assignsubmission_[a-z]+(_.*)?", re.S)
 CLASS = 5_000_000_000, 50_000  # bytes and files that an archive may unpack to
 STUDENT = 200_000_000, 1_000  # the same for what a student has packed
-FULL = errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES  # not the archive's fault
-
-
-class Refused(ValueError):
-    """The sentence says why an archive is not unpacked."""
 
 
 def unpack(archive: Path, folder: Path) -> list[str]:
@@ -66,33 +63,37 @@ def extract(archive: Path, folder: Path, size: int, files: int) -> list[str]:
             raise Refused(f"{archive.name} unpacks to more than {most}; so much is not allowed")
         folder.mkdir(parents=True)
         for member in members:
-            name = name_of(member)
-            parts = re.sub(r'[<>:"|?*\x00-\x1f]', "_", name.replace("\\", "/")).split("/")
-            if parts[0] == "__MACOSX":  # what a Mac notes for itself
-                continue
-            if ".." in parts or parts[0] == "":
-                told.append(f"{name} leads out of the archive, and was left out")
-            elif stat.S_ISLNK(member.external_attr >> 16):
-                told.append(f"{name} is a link, and was left out")
-            elif fault := extract_one(opened, member, folder.joinpath(*parts)):
-                told.append(f"{name} cannot be unpacked: {fault}")
+            try:
+                extract_one(opened, member, folder)
+            except Exception as error:  # damaged, encrypted, named twice, a name that is too long
+                if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+                    raise
+                told.append(f"{name_of(member)} was left out: {error or type(error).__name__}")
     return told
 
 
-def extract_one(archive: zipfile.ZipFile, member: zipfile.ZipInfo, path: Path) -> str:
-    """Write one file, with its time. Returns what is wrong with it, or ""."""
-    try:
-        (path if member.is_dir() else path.parent).mkdir(parents=True, exist_ok=True)
-        if not member.is_dir():
-            with archive.open(member) as source, open(path, "xb") as target:
-                shutil.copyfileobj(source, target)
-            with contextlib.suppress(ValueError, OverflowError):  # the 0th of a month
-                os.utime(path, (datetime(*member.date_time).timestamp(),) * 2)
-    except Exception as error:  # damaged, encrypted, named twice, a name that is too long
-        if isinstance(error, OSError) and error.errno == errno.ENOSPC:
-            raise
-        return str(error) or type(error).__name__
-    return ""
+def extract_one(archive: zipfile.ZipFile, member: zipfile.ZipInfo, folder: Path) -> None:
+    """Write one file, with its time."""
+    name = re.sub(r'[<>:"|?*\x00-\x1f]', "_", name_of(member).replace("\\", "/"))
+    parts, path = name.split("/"), folder / name
+    if ".." in parts or not parts[0]:
+        raise Refused("it leads out of the archive")
+    if stat.S_ISLNK(member.external_attr >> 16):
+        raise Refused("it is a link")
+    if parts[0] == "__MACOSX":  # what a Mac notes for itself
+        return
+    (path if member.is_dir() else path.parent).mkdir(parents=True, exist_ok=True)
+    if not member.is_dir():
+        with archive.open(member) as source, open(path, "xb") as target:
+            shutil.copyfileobj(source, target)
+        with contextlib.suppress(ValueError, OverflowError):  # the 0th of a month
+            os.utime(path, (datetime(*member.date_time).timestamp(),) * 2)
+
+
+def shown(path: Path, folder: Path) -> bool:
+    """Whether a file below a folder is none of the system's, Python's or Jupyter's own."""
+    parts = path.relative_to(folder).parts
+    return not any(part.startswith((".", "__pyc", "__MAC")) for part in parts)
 
 
 def name_of(member: zipfile.ZipInfo) -> str:

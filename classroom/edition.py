@@ -3,16 +3,15 @@
 import itertools
 import json
 import re
+from contextlib import suppress
 from pathlib import Path
 
-from classroom.lab import MARK, ROOT, STUB, Lab, NotALab, labs, read_lab, read_submission
+from classroom.lab import MARK, ROOT, STUB, NotALab, joined, labs, read_lab, read_submission
 from mlm_lib.engine.files import write
 
 HOME = ROOT / "labs"  # ignored by git
 SOLUTION = re.compile(r"^([ \t]*)### BEGIN SOLUTION\n.*?^[ \t]*### END SOLUTION", re.M | re.S)
-HIDDEN = re.compile(
-    r"^[ \t]*### BEGIN HIDDEN TESTS\n.*?^[ \t]*### END HIDDEN TESTS\n?", re.M | re.S
-)
+HIDDEN = re.compile(r"^[ \t]*### BEGIN HIDDEN TESTS.*?### END HIDDEN TESTS\n?", re.M | re.S)
 
 
 def student_edition(notebook: dict) -> dict:
@@ -21,7 +20,7 @@ def student_edition(notebook: dict) -> dict:
     for cell in notebook["cells"]:
         if cell["cell_type"] != "code":
             continue
-        source = "".join(cell["source"])
+        source = joined(cell)
         mark = MARK.search(source)
         name = f"{mark[2]}.{mark[3]}" if mark else "?"
         waits = rf'\1raise NotImplementedError("{STUB.format(name)}")'
@@ -47,51 +46,39 @@ def start(key: str, folder: Path = HOME) -> tuple[Path, bool]:
 def write_new(first: Path, text: str) -> tuple[Path, bool]:
     """Write a file that overwrites nothing, under the first free name: its path, and whether it is
     new. One that is there with this very text is left alone."""
-    first.parent.mkdir(parents=True, exist_ok=True)
     for number in itertools.count(1):
         path = first.with_stem(first.stem + (f"_{number}" if number > 1 else ""))
-        try:
-            file = open(path, "x", encoding="utf-8", newline="\n")
-        except FileExistsError:
-            if path.is_file() and path.read_bytes() == text.encode():
-                return path, False
-            continue
-        try:
-            with file:
-                file.write(text)
-        except BaseException:  # a full disk: half a lab is worse than none
-            path.unlink()
-            raise
-        return path, True
+        if not path.exists():
+            write(path, text)
+            return path, True
+        if path.is_file() and path.read_bytes() == text.encode():
+            return path, False
 
 
-def copies(key: str, folder: Path = HOME) -> list[Path]:
-    """The student's copies of a lab, the newest first."""
-    found = folder.glob(f"{labs()[key].stem}*.ipynb")
-    return sorted(found, key=lambda path: path.stat().st_mtime, reverse=True)
+def own_answers(folder: Path = HOME) -> dict[str, str]:
+    """What the labs in a folder answer, by task; of several answers the newest copy's."""
+    found = {}
+    for path in copies("", folder):
+        with suppress(NotALab):
+            for name, cells in read_submission(path).answers.items():
+                found |= {name: cell for cell in cells if STUB.format(name) not in cell}
+    return found
 
 
-def tried_tasks(lab: Lab, folder: Path = HOME) -> set[str]:
-    """The names of the tasks that some copy of the student's answers."""
-    tried = set()
-    for path in copies(lab.key, folder):
-        try:
-            answers = read_submission(path).answers
-        except NotALab:
-            continue
-        tried |= {name for name, cells in answers.items() if STUB.format(name) not in cells[0]}
-    return tried
+def copies(stem: str, folder: Path) -> list[Path]:
+    """A student's copies of a lab, the newest last."""
+    return sorted(folder.glob(f"{stem}*.ipynb"), key=lambda path: path.stat().st_mtime)
 
 
 def progress(folder: Path = HOME) -> list[str]:
     """A line for each lab: its tasks that were begun, and what its last check found."""
-    lines, checked = [], last_checks(folder)
-    for key, source in labs().items():
-        lab, mine = read_lab(source), copies(key, folder)
-        begun = len(tried_tasks(lab, folder))
-        told = f"{begun} of {len(lab.tasks)} tasks begun" if mine else "no copy yet"
-        last = next((checked[path.name] for path in mine if path.name in checked), "")
-        lines.append(f"{source.stem:<24}{told:<24}{last}".rstrip())
+    lines, checked, answers = [], last_checks(folder), own_answers(folder)
+    for source in labs().values():
+        tasks, mine = read_lab(source).tasks, copies(source.stem, folder)
+        begun = sum(task.name in answers for task in tasks)
+        told = f"{begun} of {len(tasks)} tasks begun" if mine else "no copy yet"
+        last = [checked[path.name] for path in mine if path.name in checked]
+        lines.append(f"{source.stem:<24}{told:<24}{''.join(last[-1:])}".rstrip())
     return lines
 
 

@@ -4,34 +4,29 @@ Whatever a submission is or does, it costs no other submission its marks. Marks 
 table are kept as long as neither the student's answers nor the lab have changed.
 """
 
-import ast
-import csv
 import hashlib
-import io
 import json
 import os
+import re
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from classroom.archives import identify
-from classroom.feedback import write_feedback
-from classroom.lab import Lab, NotALab, Submission, labs, read_lab, read_submission
-from classroom.marker import RAN, CouldNotRun, Limits, Mark, ended, family, first_to_look_at, mark
-from classroom.remarks import remarks
+from classroom import tables
+from classroom.archives import identify, shown
+from classroom.feedback import feedback
+from classroom.lab import Lab, Refused, Submission, labs, read_lab, read_submission
+from classroom.marker import RAN, Limits, Mark, ended, first_to_look_at, mark
+from classroom.remarks import bare, remarks
 from mlm_lib.engine.files import write
 
 COLUMNS = ["student", "id", "file", "lab", "status", "points", "possible", "late", "seconds"]
 COLUMNS += ["look at", "work"]
+TASK = re.compile(r"(\w+)\.(\d+)( says| seconds)?")  # a column of a task's
 COMPLETE, MARKED, PARTLY, UNREAD = "complete", "marked", "not all could be run", "not read"
 FAILED = "could not be run"
-FORMULA = ("=", "+", "-", "@", "\t")  # what a spreadsheet may take for the beginning of one
 SAME = "the same work as "
-
-
-class NotOurTable(ValueError):
-    """The file that should hold the marks holds something else."""
 
 
 @dataclass(frozen=True)
@@ -60,16 +55,10 @@ def find_submissions(folder: Path, table: Path) -> list[Found]:
         if entry.name.startswith(".") or real(entry) in ours:
             continue
         student = readable(entry.name if entry.is_dir() else entry.stem)
-        notebooks = sorted(
-            path
-            for path in entry.rglob("*.ipynb")
-            if not any(part.startswith(".") for part in path.relative_to(folder).parts)
-        )
-        if entry.is_symlink():  # not followed: `leaves` says so
-            notebooks = []
-        for path in notebooks or [entry]:
-            file = readable(path.relative_to(folder).as_posix())
-            found.append(Found(student, path, file))
+        # A link is not followed; `leaves` tells it.
+        below = [] if entry.is_symlink() else sorted(entry.rglob("*.ipynb"))
+        for path in [path for path in below if shown(path, folder)] or [entry]:
+            found.append(Found(student, path, readable(path.relative_to(folder).as_posix())))
     return found
 
 
@@ -106,13 +95,14 @@ def grade(
     sources = {key: read_lab(path) for key, path in labs().items()}
     submissions = identify(find_submissions(folder, table), due)
     students = {found.student for found in submissions} | {student for student, _ in rows}
-    with family.gathered(), ThreadPoolExecutor(jobs) as pool:
-        started = []
-        for found in submissions:
-            old = rows.get((found.student, found.file))
-            reports = reports_of(table) / report_name(found.student, students)
-            how = (found, folder, sources, limits, old, again, reports)
-            started.append(pool.submit(grade_one, *how))
+
+    def one(found: Found) -> dict:
+        old = rows.get((found.student, found.file), {}) | ({"work": ""} if again else {})
+        reports = reports_of(table) / report_name(found.student, students)
+        return grade_one(found, folder, sources, limits, old, reports)
+
+    with ThreadPoolExecutor(jobs) as pool:
+        started = [pool.submit(one, found) for found in submissions]
         try:
             for future in bar(as_completed(started), len(started)):
                 row = future.result()
@@ -127,43 +117,36 @@ def grade(
     return [rows[key] for key in sorted(rows)]
 
 
-def grade_one(
-    found: Found, folder: Path, sources, limits: Limits, old: dict | None, again, reports: Path
-) -> dict:
+def grade_one(found: Found, folder: Path, sources, limits: Limits, old: dict, reports: Path):
     """The row of one submission: as `old` when what it is made from has not changed.
 
     Else a copy of the notebook with messages goes into `reports`.
     """
-    row = {"student": found.student, "id": found.id, "file": found.file, "late": found.late}
-    row |= {"lab": "", "points": 0, "possible": "", "seconds": "", "look at": "", "work": ""}
-    # What a teacher wrote into columns of his own stays.
-    own = {name: text for name, text in (old or {}).items() if not ours(name)}
+    row = {name: text for name, text in old.items() if not ours(name)}  # a teacher's own columns
+    row |= dict.fromkeys(COLUMNS, "") | {"points": 0, "late": found.late, "status": UNREAD}
+    row |= {"student": found.student, "id": found.id, "file": found.file}
     if leaves(found.path, folder):
         says = "a link that leads elsewhere; hand in the file itself"
-        return own | row | {"status": UNREAD, "look at": "a link", "says": says}
+        return row | {"look at": "a link", "says": says}
     if found.path.is_dir():
-        return own | row | {"status": UNREAD, "says": "no notebook in this folder"}
+        return row | {"says": "no notebook in this folder"}
     try:
         submission = read_submission(found.path, sources)
-    except NotALab as error:
-        return own | row | {"status": UNREAD, "says": str(error)}
-    lab = sources[submission.key]
-    work = fingerprint(lab, submission)
-    if old and not again and old["work"] == work and old["status"] != FAILED:
-        # What stands there stays: a teacher may have written it.
-        late = found.late if old["late"] in ("", "0") else old["late"]
-        return old | {"id": old["id"] or found.id, "late": late}
-    row |= {"lab": lab.path.stem, "possible": lab.points, "work": work}
-    row["look at"] = "; ".join(remarks(lab, submission))
-    try:
+        lab = sources[submission.key]
+        row |= {"lab": lab.path.stem, "possible": lab.points, "work": fingerprint(lab, submission)}
+        if old and old["work"] == row["work"] and old["status"] != FAILED:
+            # What stands there stays: a teacher may have written it.
+            late = found.late if old["late"] in ("", "0") else old["late"]
+            return old | {"id": old["id"] or found.id, "late": late}
+        row |= {"status": FAILED, "look at": "; ".join(remarks(lab, submission))}
         marks = mark(lab, submission, limits)
-        inside = found.path.relative_to(folder)
-        write_feedback(found.path, marks, reports.joinpath(*inside.parts[1:] or inside.parts))
-        return own | row | summary(lab, marks)
-    except CouldNotRun as error:
-        return own | row | {"status": FAILED, "says": str(error)}
+        target = reports.joinpath(*found.path.relative_to(folder).parts[1:] or [found.path.name])
+        write(target, json.dumps(feedback(found.path, marks), indent=1))
+        return row | summary(lab, marks)
+    except Refused as error:
+        return row | {"says": str(error)}
     except Exception as error:  # a fault of the marker's own must not stop a class
-        return own | row | {"status": FAILED, "says": f"{type(error).__name__}: {error}"}
+        return row | {"status": FAILED, "says": f"{type(error).__name__}: {error}"}
 
 
 def summary(lab: Lab, marks: list[Mark]) -> dict:
@@ -177,26 +160,16 @@ def summary(lab: Lab, marks: list[Mark]) -> dict:
     row["says"] = f"{first.task}: {first.says}" if first else ""
     for one in marks:
         row[one.task] = one.points
-        row[f"{one.task} says"] = f"{one.status}: {one.says}" if one.says else one.status
+        row[f"{one.task} says"] = one.told
         row[f"{one.task} seconds"] = f"{one.seconds:.1f}"
     return row
 
 
 def fingerprint(lab: Lab, submission: Submission) -> str:
     """Changes with the answers and our checks, and with nothing else, such as a cell's output."""
-    answers = {
-        task: [normalised(cell) for cell in cells] for task, cells in submission.answers.items()
-    }
+    answers = {task: [bare(cell) for cell in cells] for task, cells in submission.answers.items()}
     told = [[asdict(part) for part in lab.parts], answers, submission.loose]
     return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:16]
-
-
-def normalised(code: str) -> str:
-    """Code without its comments and its layout, or as it is where it is no Python."""
-    try:
-        return ast.unparse(ast.parse(code))
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return code
 
 
 def say_who_agrees(rows) -> None:
@@ -214,64 +187,29 @@ def say_who_agrees(rows) -> None:
 
 def ours(column: str) -> bool:
     """Whether a column is written by the marker: one of its own, or of a task."""
-    task = column.split(" ")[0]
-    return column in (*COLUMNS, "says") or (
-        "." in task and task[-1:].isdecimal() and column[len(task) :] in ("", " says", " seconds")
-    )
+    return column in (*COLUMNS, "says") or bool(TASK.fullmatch(column))
+
+
+def tasks_of(names) -> list[str]:
+    """The tasks of which some columns tell, in order."""
+    found = {match.group(1, 2) for match in map(TASK.fullmatch, names) if match}
+    return [".".join(task) for task in sorted(found, key=lambda task: (task[0], int(task[1])))]
 
 
 def read_table(table: Path) -> dict[tuple[str, str], dict]:
-    """The rows of an earlier run, by student and file."""
-    if not table.exists():
-        return {}
-    csv.field_size_limit(2**31 - 1)  # a cell may hold what a teacher has pasted
-    try:
-        text = table.read_bytes().decode("utf-8-sig")
-        rows = list(csv.DictReader(io.StringIO(text, newline=""), restkey="more"))
-    except (OSError, ValueError, csv.Error) as error:
-        raise NotOurTable(f"{table} cannot be read as a table of marks: {error}") from None
-    if text.strip() and (not rows or not {"student", "file", "work"} <= rows[0].keys()):
-        raise NotOurTable(f"{table} is no table of marks; choose another name for --out")
-    rows = [{name: from_cell(text) for name, text in row.items()} for row in rows]
+    """The rows of an earlier run, by student and file. Raises NotOurTable."""
+    kind = "table of marks; choose another name for --out"
+    rows = tables.read(table, {"student", "file", "work"}, kind)
     empty = dict.fromkeys(COLUMNS, "")
     return {(row["student"], row["file"]): empty | row for row in rows}
 
 
 def write_table(table: Path, rows: dict) -> None:
-    """Whole or not at all, so that a full disk or Ctrl-C leaves the table of a moment before."""
-    names = list(dict.fromkeys(name for row in rows.values() for name in row))
-    tasks = sorted({name.split(" ")[0] for name in names if is_task(name)}, key=place_of)
-    told = [f"{task} {what}" for what in ("says", "seconds") for task in tasks]
-    own = [name for name in names if not ours(name)]
-    columns = [*COLUMNS, *tasks, "says", *told, *own]
-    text = io.StringIO()
-    writer = csv.DictWriter(text, columns, restval="", lineterminator="\r\n")
-    writer.writeheader()
-    writer.writerows(
-        {name: as_cell(value) for name, value in rows[key].items()} for key in sorted(rows)
-    )
-    # The mark by which Excel knows UTF-8.
-    write(table, ("\ufeff" + text.getvalue()).encode("utf-8", "backslashreplace"))
-
-
-def is_task(column: str) -> bool:
-    return ours(column) and "." in column.split(" ")[0]
-
-
-def place_of(task: str) -> tuple[str, int]:
-    lab, number = task.rsplit(".", 1)
-    return lab, int(number)
-
-
-def as_cell(value) -> str:
-    """Text that no spreadsheet takes for a formula: names and messages come from students."""
-    text = str(value)
-    return "'" + text if text.startswith(FORMULA) else text
-
-
-def from_cell(text) -> str:
-    text = ";".join(text) if isinstance(text, list) else text or ""
-    return text[1:] if text[:1] == "'" and text[1:].startswith(FORMULA) else text
+    names = dict.fromkeys(name for row in rows.values() for name in row)
+    tasks = tasks_of(names)
+    columns = [*COLUMNS, *tasks, "says", *(f"{task} says" for task in tasks)]
+    columns += [*(f"{task} seconds" for task in tasks), *(n for n in names if not ours(n))]
+    tables.write_rows(table, columns, (rows[key] for key in sorted(rows)))
 
 
 # ------------------------------------------------------------------------------------ the reports
@@ -288,21 +226,17 @@ def report_name(student: str, students) -> str:
 
 def write_report(table: Path, student: str, rows: dict, students) -> None:
     """What a student may read: every task with its points, its status and what to look at."""
-    mine = [rows[key] for key in sorted(rows) if key[0] == student]
-    text = "\n".join(report(row) for row in mine).encode("utf-8", "backslashreplace")
+    text = "\n".join(report(rows[key]) for key in sorted(rows) if key[0] == student)
     path = reports_of(table) / f"{report_name(student, students)}.txt"
-    write(path, text.replace(b"\n", os.linesep.encode()))
+    write(path, text.replace("\n", os.linesep).encode("utf-8", "backslashreplace"))
 
 
 def report(row: dict) -> str:
     """One submission in words."""
-    head = f"{row['file']}: {row['status']}"
-    if row["possible"] != "":
-        head = f"{row['file']}: {row['points']} of {row['possible']} points, {row['status']}"
-    tasks = sorted((name for name in row if is_task(name) and " " not in name), key=place_of)
+    told = f"{row['points']} of {row['possible']} points, " if row["possible"] != "" else ""
     lines = [
-        f"  {name}  {row[name]}  " + str(row[f"{name} says"]).replace("\n", "\n         ")
-        for name in tasks
-        if row[name] != ""
+        f"{task}  {row[task]}  {row[task + ' says']}".replace("\n", "\n         ")
+        for task in tasks_of(row)
+        if row[task] != ""
     ]
-    return "\n".join([head, *(lines or [f"  {row['says']}"]), ""])
+    return "\n  ".join([f"{row['file']}: {told}{row['status']}", *(lines or [row["says"]])]) + "\n"

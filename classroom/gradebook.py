@@ -11,7 +11,9 @@ import unicodedata
 from collections import defaultdict
 from pathlib import Path
 
+from classroom import tables
 from classroom.grade import FAILED, read_table
+from classroom.tables import NotOurTable, number
 from mlm_lib.engine.files import write
 
 # Columns by which a student is known: of Canvas, then of Moodle.
@@ -19,10 +21,6 @@ FIRST, LAST = ("FirstName", "First name"), ("LastName", "Last name", "Surname")
 IDS = ("ID", "SIS User ID", "SIS Login ID", "ID number", "Username", "Email address")
 KEPT = {"Student", *FIRST, *LAST, *IDS, "Integration ID", "Root Account", "Section"}
 KEPT |= {"Institution", "Department"}
-
-
-class NotARoster(ValueError):
-    """The sentence says what a gradebook has to look like."""
 
 
 def points(hand_ins: list[dict], count: str, late: float) -> float:
@@ -47,9 +45,14 @@ def gradebook(marks: Path, roster: Path, out: Path, count="best", late=0.0) -> l
         A sentence for each row of marks that does not count, and for what does not agree.
 
     Raises:
-        NotARoster, NotOurTable: one of the two files is something else.
+        NotOurTable: one of the two files is something else.
     """
-    header, lines, separator = read_roster(roster)
+    header, lines, separator = tables.parse(roster)
+    if not ({"ID", "Section"} <= set(header) or {"ID number", "Email address"} & set(header)):
+        raise NotOurTable(
+            f"{roster} is no gradebook: one of Canvas has the columns Student, ID, … Section, one "
+            "of Moodle First name, Last name, ID number, Email address (export it in English)"
+        )
     told, hand_ins, possible = [], defaultdict(list), {}
     for row in read_table(marks).values():
         places, says = find(row, lines), ""
@@ -62,8 +65,8 @@ def gradebook(marks: Path, roster: Path, out: Path, count="best", late=0.0) -> l
             hand_ins[places[0], title].append(row)
             possible[title] = number(row["possible"])
         told += [f"{row['student']}, {row['file']}: {says}"] if says else []
-    kept = [name for name in header if name in KEPT]
     columns = {title: column(title, header) for title in sorted(possible)}
+    kept = [name for name in header if name in KEPT]
     table = [[*kept, *columns.values()]]
     for place, line in enumerate(lines):
         table.append([line[name] for name in kept])
@@ -80,24 +83,6 @@ def gradebook(marks: Path, roster: Path, out: Path, count="best", late=0.0) -> l
     csv.writer(text, delimiter=separator).writerows(table)
     write(out, text.getvalue())
     return told
-
-
-def read_roster(path: Path) -> tuple[list[str], list[dict], str]:
-    """The columns of a gradebook, its lines, of which some are no student's, and its separator."""
-    try:
-        text = path.read_text("utf-8-sig")
-        separator = max(",;\t", key=text.partition("\n")[0].count)
-        file = io.StringIO(text, newline="")
-        reader = csv.DictReader(file, restval="", delimiter=separator)
-        lines, header = list(reader), reader.fieldnames or []
-    except (ValueError, csv.Error) as error:
-        raise NotARoster(f"{path} cannot be read as a gradebook: {error}") from None
-    if {"ID", "Section"} <= set(header) or {"ID number", "Email address"} & set(header):
-        return header, lines, separator
-    raise NotARoster(
-        f"{path} is no gradebook: one of Canvas has the columns Student, ID, … Section, one of "
-        "Moodle First name, Last name, ID number, Email address (export it in English)"
-    )
 
 
 def find(row: dict, lines: list[dict]) -> list[int]:
@@ -126,14 +111,6 @@ def column(title: str, header: list[str]) -> str:
 def squeezed(name: str) -> str:
     """A name's letters and digits alone."""
     return "".join(filter(str.isalnum, unicodedata.normalize("NFC", name).casefold()))
-
-
-def number(text) -> float:
-    """A number that a teacher may have written into the table, 7,5 as well; what is none is 0."""
-    try:
-        return float(str(text).replace(",", "."))
-    except ValueError:
-        return 0.0
 
 
 def in_order(file: str) -> list:

@@ -12,14 +12,16 @@ import time
 import zipfile
 from pathlib import Path
 
+from classroom.archives import shown
 from classroom.lab import ROOT, Lab, NotALab, labs, read_lab, read_submission
-from classroom.marker import RIGHT, CouldNotRun, Mark, mark
+from classroom.marker import RIGHT, mark
 from classroom.remarks import remarks
 
 SCRIPTS = ROOT / "classroom" / "autograder"
 NEEDED = ["classroom", "mlm_lib", "data", "pyproject.toml", "constraints.txt", "README.md"]
 NEEDED += ["LICENSE"]
 STUDENT = "student"  # the user whom setup.sh makes
+SEEN = {"visibility": "visible"}
 
 
 def write_autograder(key: str, out: Path) -> None:
@@ -40,13 +42,6 @@ def write_autograder(key: str, out: Path) -> None:
             archive.writestr(member, content, zipfile.ZIP_DEFLATED)
 
 
-def shown(path: Path, folder: Path) -> bool:
-    """Whether a file is none of the system's, Python's or Jupyter's own."""
-    return not any(
-        part.startswith((".", "__pyc", "__MAC")) for part in path.relative_to(folder).parts
-    )
-
-
 def results(lab: Lab, folder: Path) -> dict:
     """What Gradescope is told of the notebook in a folder of what was handed in."""
     since = time.monotonic()
@@ -57,23 +52,17 @@ def results(lab: Lab, folder: Path) -> dict:
             raise NotALab(f"there is {there} in what was handed in; hand in {lab.path.name}")
         submission = read_submission(found[0], [lab.key])
     except NotALab as error:
-        return {"score": 0, "output": str(error), "visibility": "visible", "tests": []}
+        return SEEN | {"score": 0, "output": str(error), "tests": []}
     leave_root()
-    marks = mark(lab, submission)
-    score = sum(one.points for one in marks)
-    tests = [told(one, task.title) for one, task in zip(marks, lab.tasks)]
+    tests, score = [], 0
+    for one, task in zip(mark(lab, submission), lab.tasks):
+        status, score = "passed" if one.status == RIGHT else "failed", score + one.points
+        points = {"score": one.points, "max_score": one.possible, "status": status}
+        tests.append(SEEN | points | {"name": f"{one.task} {task.title}", "output": one.told})
     if look := remarks(lab, submission):  # for whoever teaches
         tests.append({"name": "look at", "output": "\n".join(look), "visibility": "hidden"})
-    told_of_all = {"score": score, "output": f"{score} of {lab.points} points"}
-    told_of_all |= {"execution_time": round(time.monotonic() - since), "visibility": "visible"}
-    return told_of_all | {"tests": tests}
-
-
-def told(one: Mark, title: str) -> dict:
-    output = f"{one.status}: {one.says}" if one.says else one.status
-    status = "passed" if one.status == RIGHT else "failed"
-    score = {"score": one.points, "max_score": one.possible, "status": status}
-    return {"name": f"{one.task} {title}", **score, "output": output, "visibility": "visible"}
+    told = {"score": score, "output": f"{score} of {lab.points} points", "tests": tests}
+    return SEEN | told | {"execution_time": round(time.monotonic() - since)}
 
 
 def leave_root() -> None:
@@ -89,15 +78,6 @@ def leave_root() -> None:
         os.setuid(user.pw_uid)
 
 
-def main(folder: str) -> int:
-    try:
-        (source,) = labs().values()
-        print(json.dumps(results(read_lab(source), Path(folder)), indent=1))
-        return 0
-    except CouldNotRun as error:
-        print(error, file=sys.stderr)
-        return 1
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+if __name__ == "__main__":  # a failure of ours ends it, and gives no score
+    (only,) = labs().values()
+    print(json.dumps(results(read_lab(only), Path(sys.argv[1])), indent=1))

@@ -21,10 +21,15 @@ ROOT = Path(__file__).resolve().parents[1]
 SOURCES = ROOT / "notebooks" / "labs"
 MARK = re.compile(r"^[ \t]*#[ \t]*(TASK|CHECK)[ \t]+(\w+)\.(\d+)\b[ \t:]*(.*)$", re.M | re.I)
 POINTS = re.compile(r"\((\d+) points?\)")
+LOOSE = re.compile(r"^(?:(?:def|class)[ \t]+|(?=\w+[ \t]*=))(\w+)", re.M)  # names that a cell sets
 LARGEST = 50_000_000  # bytes of a notebook; a lab with all its outputs has a hundredth of it
 
 
-class NotALab(ValueError):
+class Refused(Exception):
+    """Something asked for cannot be done. The sentence says why, and what can."""
+
+
+class NotALab(Refused):
     """The sentence says what the file is instead, and what is expected."""
 
 
@@ -80,8 +85,14 @@ class Submission:
     loose: list[str]
 
 
-def read_cells(path: Path) -> list[tuple[str, str]]:
-    """(kind, source) for each cell of a notebook file, also one that nbformat finds invalid.
+def code_cells(path: Path) -> list[str]:
+    """The code of a notebook, cell by cell. Raises NotALab, as `read_notebook`."""
+    cells = read_notebook(path)["cells"]
+    return [joined(cell) for cell in cells if cell["cell_type"] == "code"]
+
+
+def read_notebook(path: Path) -> dict:
+    """A notebook file as parsed JSON, also one that nbformat finds invalid.
 
     Raises NotALab, with a sentence, for whatever is no notebook.
     """
@@ -97,17 +108,18 @@ def read_cells(path: Path) -> list[tuple[str, str]]:
         notebook = json.loads(text)
         if isinstance(notebook, dict) and "worksheets" in notebook:
             raise NotALab(f"{path.name} is saved in an old format; open it and save it again")
-        cells = notebook["cells"]
-        return [(str(cell["cell_type"]), joined(cell.get("source", ""))) for cell in cells]
+        for cell in notebook["cells"]:
+            cell["cell_type"], joined(cell)
+        return notebook
     except OSError as error:
         raise NotALab(f"{path.name} cannot be read: {error.strerror}") from None
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        if isinstance(error, NotALab):
-            raise
         raise NotALab(f"{path.name} is not a notebook ({type(error).__name__})") from None
 
 
-def joined(source) -> str:
+def joined(cell: dict) -> str:
+    """A cell's source, which is a text or a list of lines."""
+    source = cell.get("source", "")
     return source if isinstance(source, str) else "".join(map(str, source))
 
 
@@ -119,10 +131,8 @@ def read_lab(path: Path, key: str = "") -> Lab:
     """
     key = key or path.stem.split("_")[0]
     parts: list[Given | Task] = []
-    for kind, source in read_cells(path):
+    for source in code_cells(path):
         mark = MARK.search(source)
-        if kind != "code":
-            continue
         if mark is None:
             parts.append(Given(source))
             continue
@@ -153,14 +163,13 @@ def read_submission(path: Path, known=()) -> Submission:
     Of several cells with one mark those that were begun count, in their order. Raises NotALab.
     """
     keys, answers, loose = Counter(), {}, []
-    for kind, source in read_cells(path):
-        marks = list(MARK.finditer(source)) if kind == "code" else []
-        for mark in marks:
-            keys[mark[2].lower()] += 1
-            if mark[1].upper() == "TASK":
-                answers.setdefault(f"{mark[2].lower()}.{mark[3]}", []).append(source)
-        if kind == "code" and not marks:
-            loose += re.findall(r"^(?:def|class)[ \t]+(\w+)|^(\w+)[ \t]*=", source, re.M)
+    for source in code_cells(path):
+        marks = [(kind.upper(), key.lower(), n) for kind, key, n, _ in MARK.findall(source)]
+        keys.update(key for _, key, _ in marks)
+        for kind, key, n in marks:
+            if kind == "TASK":
+                answers.setdefault(f"{key}.{n}", []).append(source)
+        loose += [] if marks else LOOSE.findall(source)
     known = known or labs() or keys
     key = next((key for key, _ in keys.most_common() if key in known), None)
     if key is None:
@@ -168,7 +177,7 @@ def read_submission(path: Path, known=()) -> Submission:
         raise NotALab(f"{path.name} has no mark of a lab (# TASK KEY.N, with KEY one of {names})")
     for name, cells in answers.items():
         answers[name] = [cell for cell in cells if STUB.format(name) not in cell] or cells[:1]
-    return Submission(key, answers, [first or second for first, second in loose])
+    return Submission(key, answers, loose)
 
 
 STUB = "Task {} waits for your code here, in place of this line."

@@ -1,26 +1,26 @@
 """The project: a masked language model of a student's own, measured in nats above the floor.
 
-A notebook's marked cells define `train(documents, vocabulary, seconds)`, which returns
-`predict(rows, asked)`; docs/project.md has the contract. The process in which they run never holds
-the words that are asked for: other words stand in their places.
+`project.ipynb` is the skeleton of its notebook. A cell that says "Your answer to task 02.1." gets
+the student's own answer to that task of a lab. The marked cells define `train(documents,
+vocabulary, seconds)`, which returns `predict(rows, asked)`; docs/project.md has the contract. The
+process in which they run never holds the words that are asked for: other words stand in their
+places.
 """
 
 import json
-import math
 import random
-import secrets
+import re
 import sys
-from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-import psutil
 import torch
 
 from classroom import scoreboard
-from classroom.lab import NotALab
-from classroom.marker import Cells, CouldNotRun, Limits, Stopped, family, members
-from classroom.project_notebook import reaches_for_the_grammar, read_project, remarks, start
+from classroom.edition import HOME, own_answers, student_edition, write_new
+from classroom.lab import MARK, STUB, Refused, Submission, joined, read_submission
+from classroom.marker import Cells, Limits, Stopped
+from classroom.remarks import imports, used
 from classroom.runner import UNANSWERED
 from mlm_lib.engine.files import write
 from mlm_lib.grammar import Estimate, Grammar
@@ -29,10 +29,56 @@ SECONDS, GRACE = 300, 1.05  # of processor time, and how far beyond it is not ye
 DOCUMENTS, ROWS, RATE = 20_000, 600, 0.15  # to train on; to be asked in; the share that is asked
 PREDICTING = 60  # seconds of processor time for the answers to all rows
 EXACT, NEAR = 1e-4, 1e-2  # nats: of the same batch again; of other batches, which round otherwise
+SKELETON = Path(__file__).with_name("project.ipynb")
+BUILT = ["torch.optim", "torch.nn.Transformer", "torch.nn.TransformerEncoder"]
+BUILT += ["torch.nn.TransformerEncoderLayer", "torch.nn.MultiheadAttention"]
+BUILT += ["torch.nn.CrossEntropyLoss", "torch.nn.functional.cross_entropy"]
+BUILT += ["torch.nn.functional.multi_head_attention_forward", "torch.nn.utils.clip_grad_norm_"]
+FROM = re.compile(r"^# Your answer to task (\w+\.\d+)\.$", re.M)
+SOLUTION = re.compile(r"^[ \t]*### (?:BEGIN|END) SOLUTION\n?", re.M)
 
 
-class Refused(ValueError):
-    """The model gets no score. The sentence says why, and where to look."""
+# ----------------------------------------------------------------------------------- the notebook
+
+
+def start(folder: Path = HOME) -> tuple[Path, bool]:
+    """Write the notebook with the student's answers to the labs: its path, and whether it is new.
+
+    One that was begun is never overwritten.
+    """
+    text = json.dumps(notebook(own_answers(folder)), indent=1) + "\n"
+    return write_new(folder / SKELETON.name, text)
+
+
+def notebook(answers: dict[str, str]) -> dict:
+    """The notebook to begin with; `answers` holds cells of the labs by their task, as "02.1"."""
+    made = student_edition(json.loads(SKELETON.read_text("utf-8")))
+    for cell in made["cells"]:
+        cell["source"] = source = joined(cell)
+        wanted = FROM.search(source)
+        if wanted and wanted[1] in answers:
+            own = SOLUTION.sub("", MARK.sub("", answers[wanted[1]])).strip("\n")
+            cell["source"] = source[: wanted.start()] + own
+    return made
+
+
+def read_project(path: Path) -> Submission:
+    """The marked cells, which the check runs, and the names that others set. Raises NotALab."""
+    submission = read_submission(path, ["project"])
+    own = {t: cells for t, cells in submission.answers.items() if t.startswith("project.")}
+    return replace(submission, answers=own)
+
+
+def remarks(answers: dict[str, list[str]]) -> list[str]:
+    """What is imported beyond torch and Python's own, and what stands in for something to build."""
+    given, told = imports("\n".join(cell for cells in answers.values() for cell in cells)), []
+    known = {"torch", "numpy", *sys.stdlib_module_names}
+    for task, cells in answers.items():
+        code = "\n".join(cells)
+        names = {name.split(".")[0] for name in imports(code).values()} - known
+        names |= {*used(code, BUILT, given)}
+        told += [f"{task} uses {', '.join(sorted(names))}"] if names else []
+    return told
 
 
 # -------------------------------------------------------------------------------------- the check
@@ -57,15 +103,12 @@ class Questions:
         ideal = [one[places] for one, places in zip(surprise, asked)]
         return cls(drawn, asked, ideal, {word: n for n, word in enumerate(grammar.vocabulary)})
 
-    def exchanged(self, rng: random.Random, unlike=None) -> list[list[str]]:
-        """The rows with any words in the asked places; none of them the one that `unlike` has."""
-        words, rows = list(self.number), []
-        for number, (document, places) in enumerate(zip(self.documents, self.asked)):
-            row = list(document)
+    def exchanged(self, rng: random.Random) -> list[list[str]]:
+        """The rows with any words in the asked places."""
+        rows = [list(document) for document in self.documents]
+        for row, places in zip(rows, self.asked):
             for t in places:
-                other = words if unlike is None else [w for w in words if w != unlike[number][t]]
-                row[t] = rng.choice(other)
-            rows.append(row)
+                row[t] = rng.choice(list(self.number))
         return rows
 
     def above(self, told: list) -> Estimate:
@@ -88,171 +131,115 @@ def sound(told, asked: list[list[int]], words: int) -> list:
     for r, (places, one) in enumerate(zip(asked, told)):
         if one.shape != (len(places), words):
             raise Refused(f"predict: row {r} needs ({len(places)}, {words}), not {(*one.shape,)}")
-        if one.isnan().any():
-            raise Refused(f"predict: row {r} has NaN among its log-probabilities")
         total = one.double().exp().sum(-1)
-        if ((total - 1).abs() > 1e-3).any():
-            off = total[(total - 1).abs().argmax()].item()
+        off = total[(total - 1).abs().argmax()].item()  # or NaN, if there is one
+        if not abs(off - 1) < 1e-3:
             raise Refused(f"predict: in row {r} the probabilities sum to {off:.4g}, not to 1")
     return told
 
 
-def moved(one: list, other: list, asked: list[list[int]]) -> tuple[int, int, float]:
-    """Where two answers to the same rows differ most: row, place, nats."""
-    apart = [torch.where(a == b, 0.0, (a - b).abs()).amax(-1) for a, b in zip(one, other)]
-    r = max(range(len(apart)), key=lambda r: apart[r].max())
-    return r, asked[r][int(apart[r].argmax())], apart[r].max().item()
-
-
 class Timed(Cells):
-    """Cells whose processor time is limited, that of all their processes together."""
+    """Cells whose processor time counts, that of all their processes together."""
 
     patience = 4  # how many times as much the clock may show
-    allowed, before = math.inf, 0.0
 
     def used(self) -> float:
-        total = 0.0
-        for one in members(self.process):
-            with suppress(psutil.Error):
-                total += sum(one.cpu_times()[:4])  # its own, and that of children who have ended
-        return total - self.before
-
-    def exceeded(self, seconds: float, passed: float) -> str:
-        used = self.used()
-        if used > 1.25 * self.allowed + 1:
-            return f"it was stopped after {used:.0f} of {self.allowed:g} s of processor time"
-        return super().exceeded(seconds, passed)
+        """Processor seconds until now, with those of children who have ended."""
+        return self.total(lambda one: sum(one.cpu_times()[:4]))
 
     def do(self, code: str, label: str, seconds: float) -> float:
         """Run a cell: the processor seconds that it took."""
-        self.allowed, self.before = seconds, 0.0
-        self.before = self.used()
+        before = self.used()
         try:
             fault, _ = self.run(code, label, self.patience * seconds + 30)
         except Stopped as stop:
-            raise Refused(f"{label}: {stop}") from None
+            fault = stop.fault
         waits = bool(fault) and fault["kind"] == UNANSWERED and label.startswith("task")
         if fault and not waits:  # what waits for its code may not be needed
             raise Refused(f"{label}: {fault['says']}")
-        return self.used()
+        used = self.used() - before
+        if used > GRACE * seconds + 1:
+            raise Refused(f"{label}: it took {used:.0f} of {seconds:g} s of processor time")
+        return used
 
     def ask(self, rows: list, asked: list[list[int]], words: int) -> list:
         """What `predict` answers to rows: for each (A, V) log-probabilities."""
-        work = Path(self.folder.name) / "work"
-        write(work / "asked.json", json.dumps([rows, asked]))
+        write(self.work / "asked.json", json.dumps([rows, asked]))
         self.do(PREDICT, "predict", PREDICTING)
         try:
-            told = torch.load(work / "told.pt", weights_only=True)
+            told = torch.load(self.work / "told.pt", weights_only=True)
         except Exception:  # whatever an answer has put there
             raise Refused("predict: what it returned cannot be read back") from None
         return sound(told, asked, words)
 
+    def moves(self, rows: list, asked: list[list[int]], told: list) -> tuple[str, float]:
+        """Where the answer to these rows differs most from what was told, and by how many nats."""
+        again = self.ask(rows, asked, told[0].shape[1])
+        apart = [torch.where(a == b, 0.0, (a - b).abs()).amax(-1) for a, b in zip(again, told)]
+        r = max(range(len(apart)), key=lambda r: apart[r].max())
+        nats, t = apart[r].max().item(), asked[r][int(apart[r].argmax())]
+        return f"at row {r}, place {t} the answer moves by {nats:.3g} nats when", nats
 
-SET_UP = """
-import sys
-sys.modules["mlm_lib"] = None  # which holds the grammar, and with it every answer
-"""
+
 LOAD = """
-import json as _json
+import json as _json, sys as _sys
+_sys.modules["mlm_lib"] = None  # which holds the grammar, and with it every answer
 with open("documents.json") as _file:
     _documents, _vocabulary, _seconds = _json.load(_file)
-assert "train" in globals(), "no cell with a mark defines train"
 """
-TRAIN = "_predict = train(_documents, _vocabulary, _seconds)"
+TRAIN = """
+assert "train" in globals(), "no cell with a mark defines train"
+_predict = train(_documents, _vocabulary, _seconds)
+"""
 PREDICT = """
 import json as _json, torch as _torch
 with open("asked.json") as _file:
     _rows, _asked = _json.load(_file)
 _told = [_torch.as_tensor(_one).detach().cpu() for _one in _predict(_rows, _asked)]
 _torch.save([_one.contiguous().clone() for _one in _told], "told.pt")
-_number = getattr(_predict, "parameters", "")
-with open("parameters", "w") as _file:
-    _file.write(str(_number) if type(_number) is int else "")
 """
 
 
 def check(path: Path, seed: int, seconds: float = SECONDS, limits: Limits = Limits()) -> dict:
     """Train and measure what a notebook defines: the columns of a row of the board.
 
-    Raises Refused, NotALab, or CouldNotRun.
+    Raises:
+        Refused: it gets no score. The sentence says why, and where to look.
     """
     submission = read_project(path)
-    if reaches := reaches_for_the_grammar(submission.answers):
-        raise Refused(reaches)
+    for task, cells in submission.answers.items():
+        if "def train(" in cells[-1] and STUB.format(task) in cells[-1]:
+            raise Refused(STUB.format(task))
     grammar, rng = Grammar.load(), random.Random(f"other words {seed}")
     documents, words = grammar.sample(DOCUMENTS, seed=2 * seed), len(grammar.vocabulary)
     questions = Questions.draw(grammar, seed)
-    asked = questions.asked
+    asked, rows = questions.asked, questions.exchanged(rng)
     with Timed(limits, submission.loose) as cells:
-        work = Path(cells.folder.name) / "work"
-        write(work / "documents.json", json.dumps([documents, grammar.vocabulary, seconds]))
-        cells.do(SET_UP, "the set-up", 60)
+        write(cells.work / "documents.json", json.dumps([documents, grammar.vocabulary, seconds]))
+        cells.do(LOAD, "the set-up", 60)
         for task, code in submission.answers.items():
             for cell in code:
                 cells.do(cell, f"task {task}", limits.seconds)
-        cells.do(LOAD, "the set-up", 60)
         used = cells.do(TRAIN, "train", seconds)
-        if used > GRACE * seconds + 1:
-            raise Refused(f"train: it took {used:.0f} of {seconds:g} s of processor time")
-        rows = questions.exchanged(rng)
+
         told = cells.ask(rows, asked, words)
-        r, t, nats = moved(told, cells.ask(questions.exchanged(rng, rows), asked, words), asked)
+        where, nats = cells.moves(questions.exchanged(rng), asked, told)
+        if nats > EXACT and cells.moves(rows, asked, told)[1] > EXACT:
+            raise Refused("predict: each time another answer to a question; is dropout still on?")
         if nats > EXACT:
-            if moved(told, cells.ask(rows, asked, words), asked)[2] > EXACT:
-                raise Refused(
-                    "predict: the same question gets another answer each time; is dropout still on?"
-                )
             raise Refused(
-                f"predict peeks: at row {r}, place {t} the answer moves by {nats:.3g} nats when "
-                "nothing but the hidden words themselves is exchanged. Hide all asked words"
+                f"predict peeks: {where} nothing but the hidden words themselves is exchanged. "
+                "Hide all asked words"
             )
         # The shortest rows alone, in another order: less is padded beside them.
         few = sorted(range(len(rows)), key=lambda r: len(rows[r]))[: len(rows) // 3]
-        rows, places, before = ([one[r] for r in few] for one in (rows, asked, told))
-        r, t, nats = moved(before, cells.ask(rows, places, words), places)
+        where, nats = cells.moves(*([one[r] for r in few] for one in (rows, asked, told)))
         if nats > NEAR:
             raise Refused(
-                f"predict: at row {few[r]}, place {t} the answer moves by {nats:.3g} nats when "
-                "other rows are asked with it; does padding take part?"
+                f"predict: among the {len(few)} shortest rows, {where} the others are not asked "
+                "with them; does padding take part?"
             )
-        parameters = (work / "parameters").read_text("utf-8")[:15]
     found = questions.above(told)
     if found.nats < -4 * found.standard_error:
         raise Refused(f"{found.nats:.3f} nats above the floor: below it no honest reader can be")
-    return scoreboard.line(found, used, parameters, seed)
-
-
-# ------------------------------------------------------------------------------------ the command
-
-
-def begin(args) -> int:
-    path, new = start()
-    print(f"{path}{'' if new else ' (there already, and not yet begun)'}")
-    return 0
-
-
-def measure(args) -> int:
-    """Say the score, or why there is none; then the board, with this score in it."""
-    seed = secrets.randbelow(2**30) if args.seed is None else args.seed
-    try:
-        rows = scoreboard.read_board(args.board) if args.board else []
-        for remark in remarks(read_project(args.file).answers):
-            print(f"Look at this: {remark}")
-        print(f"Training takes up to {args.seconds:g} seconds of one processor.", flush=True)
-        row = {scoreboard.NAME: args.name or args.file.resolve().stem}
-        with family.gathered():
-            row |= check(args.file, seed, args.seconds, Limits(memory=args.memory))
-        if args.board and args.seconds == SECONDS:
-            scoreboard.append(args.board, row)
-    except (NotALab, scoreboard.NotOurBoard, CouldNotRun) as error:
-        print(error, file=sys.stderr)
-        return 1
-    except Refused as error:
-        print(f"Refused (seed {seed}). {error}")
-        return 1
-    nats, error = row[scoreboard.NATS], row[scoreboard.ERROR]
-    print(f"{nats} nats above the floor, standard error {error} (seed {seed})")
-    if args.board and args.seconds != SECONDS:
-        print(f"No line on the board, which holds runs of {SECONDS} seconds.")
-    print("\n".join(scoreboard.board([*rows, row], scoreboard.references())))
-    return 0
+    return scoreboard.line(found, used, seed)

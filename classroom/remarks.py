@@ -23,10 +23,7 @@ def remarks(lab: Lab, submission: Submission) -> list[str]:
     taken = bound(given) - imports(given).keys() | set(dir(builtins))
     for task in lab.tasks:
         code = "\n".join(submission.answers.get(task.name, []))
-        tree = parsed(code)
-        shown = ast.unparse(tree) if tree else code  # without comments
-        names = list(dict.fromkeys(REACHING.findall(shown)))
-        names += [n for n in forbidden(task.solution) if tree and uses(tree, n, imports(given))]
+        names = used(code, forbidden(task.solution), imports(given))
         if names:
             told.append(f"{task.name} uses {', '.join(names)}")
         if replaced := sorted(taken & bound(code) - bound(task.solution)):
@@ -34,10 +31,25 @@ def remarks(lab: Lab, submission: Submission) -> list[str]:
     return told
 
 
+def used(code: str, unwanted: list[str], given: dict[str, str]) -> list[str]:
+    """What code reaches for, and which of some unwanted names it uses: dotted names or what they
+    hold, or, after a dot, any attribute of this name. given: as of `imports`."""
+    own = imports(code)
+    known, found, tree = given | own, list(own.values()), parsed(code)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute):
+            found.append(f".{node.attr}")
+        if isinstance(node, ast.Name | ast.Attribute):
+            first, *rest = ast.unparse(node).split(".")
+            found.append(".".join([known.get(first, first), *rest]))
+    told = [name for name in unwanted if any(f"{one}.".startswith(f"{name}.") for one in found)]
+    return [*dict.fromkeys(REACHING.findall(bare(code))), *told]
+
+
 def bound(code: str) -> set[str]:
     """The names that a cell gives a value, outside of functions."""
     found = set(imports(code))
-    for node in getattr(parsed(code), "body", []):
+    for node in parsed(code).body:
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
             found.add(node.name)
         else:
@@ -46,11 +58,17 @@ def bound(code: str) -> set[str]:
     return found
 
 
-def parsed(code: str) -> ast.Module | None:
+def parsed(code: str) -> ast.Module:
+    """Code as a tree; an empty one, if it is no Python."""
     try:
         return ast.parse(code)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return None
+        return ast.Module([], [])
+
+
+def bare(code: str) -> str:
+    """Code without its comments and its layout, or as it is where it is no Python."""
+    return ast.unparse(parsed(code)) or code
 
 
 def forbidden(source: str) -> list[str]:
@@ -62,25 +80,9 @@ def forbidden(source: str) -> list[str]:
 def imports(code: str) -> dict[str, str]:
     """What each imported name stands for: {"F": "torch.nn.functional"}."""
     found = {}
-    for node in ast.walk(parsed(code) or ast.Module([], [])):
-        if isinstance(node, ast.Import):
-            for one in node.names:
-                whole = one.name if one.asname else one.name.split(".")[0]
-                found[one.asname or whole] = whole
-        elif isinstance(node, ast.ImportFrom):
-            for one in node.names:
-                found[one.asname or one.name] = f"{node.module}.{one.name}"
+    for node in ast.walk(parsed(code)):
+        for one in node.names if isinstance(node, ast.Import | ast.ImportFrom) else ():
+            name = f"{node.module}.{one.name}" if isinstance(node, ast.ImportFrom) else one.name
+            first = name if one.asname else one.name.split(".")[0]
+            found[one.asname or first] = name if isinstance(node, ast.ImportFrom) else first
     return found
-
-
-def uses(tree: ast.Module, name: str, given: dict[str, str]) -> bool:
-    """Whether code uses a dotted name or what it holds; after a dot, any attribute of this name."""
-    own = imports(ast.unparse(tree))
-    known, found = given | own, list(own.values())
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute) and name == f".{node.attr}":
-            return True
-        if isinstance(node, ast.Name | ast.Attribute):
-            first, *rest = ast.unparse(node).split(".")
-            found.append(".".join([known.get(first, first), *rest]))
-    return any(f"{whole}.".startswith(f"{name}.") for whole in found)

@@ -113,19 +113,20 @@ def main(trace: str) -> None:
     with open(os.devnull) as nothing:
         os.dup2(nothing.fileno(), 0)  # an answer that asks for input gets none
     os.dup2(2, 1)
-    behind_a_guard()
+    if hasattr(os, "fork"):
+        behind_a_guard()
     stood = open(trace, "w")
     faulthandler.enable(stood)  # of a crash
     if hasattr(faulthandler, "register"):
         faulthandler.register(signal.SIGUSR1, stood, all_threads=False)  # the marker asks
     # An empty one, as a notebook has, whose classes pickle finds.
     sys.modules["__main__"] = module = types.ModuleType("__main__")
-    module.__dict__.update(fresh_names())
+    names = vars(module)
+    names.update(fresh_names())
     sys.modules["classroom"] = None  # holds the solutions' whereabouts
     for line in requests:
-        asked = json.loads(line)
-        since = time.perf_counter()
-        fault = attempt(asked["code"], asked["label"], vars(module), asked["loose"])
+        asked, since = json.loads(line), time.perf_counter()
+        fault = attempt(asked["code"], asked["label"], names, asked["loose"])
         told = {"key": asked["key"], "seconds": time.perf_counter() - since, "fault": fault}
         print(json.dumps(told), file=answers, flush=True)
     os._exit(0)  # threads that an answer left behind would keep the process alive
@@ -136,37 +137,24 @@ def behind_a_guard() -> None:
 
     On Linux both end with whom they were started by.
     """
-    if not hasattr(os, "fork"):
-        return
-    die_with_parent()
-    with contextlib.suppress(ImportError, ValueError):
-        import resource
+    import resource
 
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    with contextlib.suppress(ValueError):  # a lower one holds already
         resource.setrlimit(resource.RLIMIT_FSIZE, (LARGEST, LARGEST))
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # it is the child that is asked
-    child = os.fork()
-    if child == 0:
-        die_with_parent()
-        return
-    _, status = os.waitpid(child, 0)
-    if os.WIFSIGNALED(status):
-        with contextlib.suppress(OSError):  # SIGKILL has no handler
-            signal.signal(os.WTERMSIG(status), signal.SIG_DFL)
-        os.kill(os.getpid(), os.WTERMSIG(status))
-    os._exit(os.WEXITSTATUS(status))
+    die_with_parent()
+    if child := os.fork():
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        os._exit(code if code >= 0 else 128 - code)  # of a signal, as shells tell it
+    die_with_parent()
 
 
 def die_with_parent() -> None:
-    process_control(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
-
-
-def process_control(option: int, value: int) -> None:
-    """Linux's `prctl`; elsewhere nothing."""
     if sys.platform == "linux":
         import ctypes
 
-        ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)  # PR_SET_PDEATHSIG
 
 
 if __name__ == "__main__":

@@ -19,11 +19,13 @@ import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
+from classroom.lab import Refused
+
 FOLDER = Path(__file__).parents[1] / "classroom" / "questions"
 READERS = ("site", "teacher")
 
 
-class NoQuestions(ValueError):
+class NoQuestions(Refused):
     """The sentence says what a file of questions lacks, and where."""
 
 

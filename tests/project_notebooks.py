@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 from classroom.lab import MARK, labs, read_lab
-from classroom.project_notebook import notebook
+from classroom.project import notebook
 
 OWN = Path(__file__).parent / "answers" / "project.py"
 

@@ -15,6 +15,7 @@ from classroom.__main__ import main
 from classroom.edition import student_edition
 from classroom.lab import MARK, ROOT, labs, read_lab, read_submission
 from classroom.marker import Limits, mark
+from classroom.tables import as_cell, from_cell
 
 SOURCE = json.loads(labs()["02"].read_text("utf-8"))
 LIMITS = ["--seconds", "8", "--memory", "1.5"]
@@ -173,7 +174,7 @@ def test_a_table_that_is_not_ours_is_left_alone(tmp_path, capsys):
     (tmp_path / "class").mkdir()
     budget = tmp_path / "budget.csv"
     budget.write_text("month,money\nmay,3\n")
-    assert main(["grade", str(tmp_path / "class"), "--out", str(budget)]) == 2
+    assert main(["grade", str(tmp_path / "class"), "--out", str(budget)]) == 1
     assert "is no table of marks" in capsys.readouterr().err
     assert budget.read_text() == "month,money\nmay,3\n"
 
@@ -199,8 +200,8 @@ def test_columns_of_a_teachers_own_stay(tmp_path):
 
 def test_text_that_a_spreadsheet_would_run_is_kept_as_text():
     for text in ("=1+1", "+1", "-x", "@x", "'quoted", "plain"):
-        assert grade.from_cell(grade.as_cell(text)) == text
-    assert grade.as_cell("=1+1") == "'=1+1"
+        assert from_cell(as_cell(text)) == text
+    assert as_cell("=1+1") == "'=1+1"
 
 
 @pytest.mark.parametrize(
@@ -208,9 +209,9 @@ def test_text_that_a_spreadsheet_would_run_is_kept_as_text():
     [
         (["check", "nowhere.ipynb"], "no file nowhere.ipynb"),
         (["grade", "nowhere"], "nowhere is not a folder"),
-        (["grade", ".", "--jobs", "0"], "--jobs 0"),
-        (["grade", ".", "--seconds", "-1"], "--seconds -1"),
-        (["grade", ".", "--memory", "nan"], "--memory nan"),
+        (["grade", ".", "--jobs", "0"], "--jobs: 0"),
+        (["grade", ".", "--seconds", "-1"], "--seconds: -1"),
+        (["grade", ".", "--memory", "nan"], "--memory: nan"),
         (["start", "99"], "there is no lab 99"),
         (["solution", "99"], "there is no lab 99"),
         ([], "required"),

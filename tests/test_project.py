@@ -12,24 +12,12 @@ from test_grade import notebook as lab_notebook
 
 from classroom import project
 from classroom.__main__ import main
-from classroom.edition import student_edition
-from classroom.lab import labs
-from classroom.project import Questions, Refused, check, sound
-from classroom.project_notebook import notebook, own_answers, read_project, remarks, start
-from classroom.scoreboard import (
-    COLUMNS,
-    NAME,
-    NATS,
-    PAGE,
-    USED,
-    NotOurBoard,
-    append,
-    board,
-    fill,
-    read_board,
-    references,
-    scale,
-)  # fmt: skip
+from classroom.edition import own_answers, student_edition
+from classroom.lab import Refused, labs
+from classroom.project import Questions, check, notebook, read_project, remarks, sound, start
+from classroom.scoreboard import COLUMNS, NAME, NATS, USED, append, board, read_board, references
+from classroom.tables import NotOurTable
+from docs.project_page import PAGE, fill, scale
 from mlm_lib.grammar import Grammar
 
 # A model that is a table, with a place for what goes wrong.
@@ -57,12 +45,12 @@ FAULTS = {
     "peeks": ("", "found[7][0, number[rows[7][asked[7][0]]]] += 1; found = "
               "[one.log_softmax(-1) for one in found]", "peeks: at row 7, place"),
     "crowd": ("", "found = [(one * len(rows[0])).log_softmax(-1) for one in found]",
-              "when other rows are asked"),
+              "when the others are not asked"),
     "dice": ("", "found = [(one * (1 + torch.rand(1))).log_softmax(-1) for one in found]",
-             "another answer each time"),
+             "each time another answer"),
     "never": ("table[:], table[0] = -torch.inf, 0", "", "has probability 0"),
-    "late": ("import time\n    while time.process_time() < 60: pass", "", "of processor time"),
-    "imports": ("import mlm_lib.grammar", "", "imports mlm_lib"),
+    "late": ("import time\n    while time.process_time() < 6: pass", "", "of processor time"),
+    "imports": ("import mlm_lib.grammar", "", "No module named .mlm_lib.grammar"),
     "reaches": ("__import__('mlm_lib.grammar').grammar.Grammar.load().posteriors", "", "mlm_lib"),
 }  # fmt: skip
 
@@ -95,7 +83,7 @@ UNSOUND = {
     "3 answers for 2 rows": lambda told: [*told, told[0]],
     "0 answers for 2 rows": lambda told: [],
     r"row 1 needs \(2, 5\), not \(2, 4\)": lambda told: [told[0], told[1][:, 1:]],
-    "row 0 has NaN": lambda told: [told[0] * torch.nan, told[1]],
+    "in row 0 the probabilities sum to nan": lambda told: [told[0] * torch.nan, told[1]],
     "in row 1 the probabilities sum to 10": lambda told: [told[0], told[1] + math.log(10)],
 }
 
@@ -108,12 +96,19 @@ def test_only_log_probabilities_of_the_right_shape_are_scored(says):
         sound(UNSOUND[says](told), [[3], [0, 4]], 5)
 
 
+def test_a_notebook_that_was_not_begun_is_told_at_once(tmp_path):
+    path = tmp_path / "project.ipynb"
+    path.write_text(json.dumps(notebook({})), "utf-8")
+    with pytest.raises(Refused, match="project.16 waits for your code"):
+        check(path, seed=0)
+
+
 @pytest.mark.slow
 def test_the_reference_beats_a_table_of_frequencies(tmp_path):
     frequent = check(table(tmp_path / "table.ipynb"), seed=0)
-    reference = check(save(tmp_path / "reference.ipynb"), seed=0, seconds=10)
+    reference = check(save(tmp_path / "reference.ipynb"), seed=0, seconds=6)
     assert float(reference[NATS]) < float(frequent[NATS]), "on the very same questions"
-    assert int(reference["parameters"]) > 100_000 and 8 <= int(reference[USED]) <= 11
+    assert 4 <= int(reference[USED]) <= 7
 
 
 @pytest.mark.slow
@@ -140,18 +135,19 @@ def test_the_ideal_reader_is_at_the_floor_and_a_uniform_one_as_far_above_as_he_o
     assert questions.above(uniform).nats == pytest.approx(torch.tensor(words).log() - surprise)
 
 
-def test_no_asked_word_is_given_away_and_every_one_is_exchanged():
+def test_no_asked_word_is_given_away_and_nearly_every_one_is_exchanged():
     questions = Questions.draw(Grammar.load(), seed=6, rows=40)
     rng = project.random.Random(0)
     one = questions.exchanged(rng)
-    other = questions.exchanged(rng, one)
+    other = questions.exchanged(rng)
     for words, places, first, second in zip(questions.documents, questions.asked, one, other):
-        assert all(first[t] != second[t] for t in places)
         kept = [t for t in range(len(words)) if t not in places]
         assert all(first[t] == second[t] == words[t] for t in kept)
     true = [words[t] for words, places in zip(questions.documents, questions.asked) for t in places]
     shown = [row[t] for row, places in zip(one, questions.asked) for t in places]
-    assert sum(a == b for a, b in zip(true, shown)) <= 3, "as rare as chance has it"
+    later = [row[t] for row, places in zip(other, questions.asked) for t in places]
+    for first, second in ((true, shown), (true, later), (shown, later)):
+        assert sum(a == b for a, b in zip(first, second)) <= 3, "as rare as chance has it"
 
 
 def test_the_notebook_begins_with_the_students_own_answers(tmp_path):
@@ -210,7 +206,7 @@ def test_a_board_keeps_every_line_and_a_file_of_others_is_left_alone(tmp_path):
     order = [line.split()[1].strip("[") for line in board(rows, known)]
     assert order == ["the", "anna", "a", "=cmd"]
     foreign.write_text("month,money\nmay,3\n")
-    with pytest.raises(NotOurBoard):
+    with pytest.raises(NotOurTable):
         append(foreign, row)
     assert foreign.read_text() == "month,money\nmay,3\n"
 

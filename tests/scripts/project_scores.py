@@ -17,22 +17,8 @@ import project_notebooks
 import torch
 
 from classroom.project import DOCUMENTS, SECONDS, Questions, Timed, check
-from classroom.scoreboard import (
-    CAREFUL,
-    FREQUENCIES,
-    LESSON,
-    NAME,
-    NEIGHBOURS,
-    NOTHING,
-    PAGE,
-    REFERENCES,
-    SHORT,
-    append,
-    fill,
-    line,
-    read_board,
-    references,
-)
+from classroom.scoreboard import NAME, REFERENCES, append, line, read_board, references
+from docs.project_page import CAREFUL, FREQUENCIES, LESSON, NEIGHBOURS, NOTHING, PAGE, SHORT, fill
 from mlm_lib.encoder import EncoderConfig
 from mlm_lib.engine.files import write
 from mlm_lib.grammar import Grammar
@@ -141,7 +127,7 @@ def measured(reference, seed):
     predict = reference(documents, grammar.vocabulary, seed)
     used = time.process_time() - since
     questions = Questions.draw(grammar, seed)
-    return line(questions.above(predict(questions.documents, questions.asked)), used, seed=seed)
+    return line(questions.above(predict(questions.documents, questions.asked)), used, seed)
 
 
 def careful(seed, seconds=SECONDS):
