@@ -18,6 +18,7 @@ from classroom.lab import ROOT, labs, read_lab, read_submission
 from classroom.marker import RIGHT, Limits, first_to_look_at, mark
 from classroom.remarks import remarks
 from classroom.runner import UNANSWERED
+from classroom.tables import number
 
 
 def made(path: Path, new: bool) -> None:
@@ -82,7 +83,7 @@ def grade(args) -> None:
         rows = grading.grade(folder, args.out, **how)
     for found, count in sorted(Counter(row["status"] for row in rows).items()):
         print(f"{count:>5}  {found}")
-    if args.due and all(float(row["late"] or 0) for row in rows):
+    if args.due and all(number(row["late"]) for row in rows):
         print("All are late: do the files' times say when the archive was packed?")
     print(f"{args.out} has {len(rows)} rows; reports: {args.out.stem}_reports/")
 

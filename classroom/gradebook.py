@@ -98,8 +98,7 @@ def find(row: dict, lines: list[dict]) -> list[int]:
         # In both orders: Canvas begins a file's name with the last name, Moodle with the first.
         if squeezed(row["student"]) in {squeezed(first + last), squeezed(last + first)} - {""}:
             by_name.append(place)
-    contradict = by_id and by_name and not set(by_id) & set(by_name)
-    return by_id + by_name if contradict else by_id or by_name
+    return [place for place in by_id if place in by_name] or by_id + by_name
 
 
 def column(title: str, header: list[str]) -> str:

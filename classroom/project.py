@@ -18,9 +18,9 @@ import torch
 
 from classroom import scoreboard
 from classroom.edition import HOME, own_answers, student_edition, write_new
-from classroom.lab import MARK, STUB, Refused, Submission, joined, read_submission
+from classroom.lab import MARK, STUB, Refused, Submission, code_cells, joined, read_submission
 from classroom.marker import Cells, Limits, Stopped
-from classroom.remarks import imports, used
+from classroom.remarks import forbidden, imports, used
 from classroom.runner import UNANSWERED
 from mlm_lib.engine.files import write
 from mlm_lib.grammar import Estimate, Grammar
@@ -30,10 +30,6 @@ DOCUMENTS, ROWS, RATE = 20_000, 600, 0.15  # to train on; to be asked in; the sh
 PREDICTING = 60  # seconds of processor time for the answers to all rows
 EXACT, NEAR = 1e-4, 1e-2  # nats: of the same batch again; of other batches, which round otherwise
 SKELETON = Path(__file__).with_name("project.ipynb")
-BUILT = ["torch.optim", "torch.nn.Transformer", "torch.nn.TransformerEncoder"]
-BUILT += ["torch.nn.TransformerEncoderLayer", "torch.nn.MultiheadAttention"]
-BUILT += ["torch.nn.CrossEntropyLoss", "torch.nn.functional.cross_entropy"]
-BUILT += ["torch.nn.functional.multi_head_attention_forward", "torch.nn.utils.clip_grad_norm_"]
 FROM = re.compile(r"^# Your answer to task (\w+\.\d+)\.$", re.M)
 SOLUTION = re.compile(r"^[ \t]*### (?:BEGIN|END) SOLUTION\n?", re.M)
 
@@ -73,10 +69,11 @@ def remarks(answers: dict[str, list[str]]) -> list[str]:
     """What is imported beyond torch and Python's own, and what stands in for something to build."""
     given, told = imports("\n".join(cell for cells in answers.values() for cell in cells)), []
     known = {"torch", "numpy", *sys.stdlib_module_names}
+    unwanted = forbidden("\n".join(code_cells(SKELETON)))
     for task, cells in answers.items():
         code = "\n".join(cells)
         names = {name.split(".")[0] for name in imports(code).values()} - known
-        names |= {*used(code, BUILT, given)}
+        names |= {*used(code, unwanted, given)}
         told += [f"{task} uses {', '.join(sorted(names))}"] if names else []
     return told
 
@@ -221,7 +218,6 @@ def check(path: Path, seed: int, seconds: float = SECONDS, limits: Limits = Limi
             for cell in code:
                 cells.do(cell, f"task {task}", limits.seconds)
         used = cells.do(TRAIN, "train", seconds)
-
         told = cells.ask(rows, asked, words)
         where, nats = cells.moves(questions.exchanged(rng), asked, told)
         if nats > EXACT and cells.moves(rows, asked, told)[1] > EXACT:
