@@ -31,9 +31,9 @@ def test_a_step_that_is_not_logged_waits_for_no_device_and_the_losses_are_the_cp
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", ["03", "06"])
-def test_a_lesson_prints_on_another_device_what_it_prints_on_the_cpu(number):
-    here, there = elsewhere(LESSONS[number], "{}")
+@pytest.mark.parametrize("number, sizes", [("03", '{"ROWS": 8, "STEPS": 10}'), ("06", "{}")])
+def test_a_lesson_prints_on_another_device_what_it_prints_on_the_cpu(number, sizes):
+    here, there = elsewhere(LESSONS[number], sizes)
     for one, other in zip(here.splitlines(), there.splitlines(), strict=True):
         first, second = (re.split(r"(-?\d+\.\d+)", line) for line in (one, other))
         assert first[::2] == second[::2]

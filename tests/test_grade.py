@@ -18,17 +18,17 @@ from classroom.marker import Limits, mark
 from classroom.tables import as_cell, from_cell
 
 SOURCE = json.loads(labs()["02"].read_text("utf-8"))
-LIMITS = ["--seconds", "8", "--memory", "1.5"]
+LIMITS = ["--seconds", "5", "--memory", "1.5"]
 HEAD = "# TASK 02.1: a coin for each position\n"
 # What an answer does, and what the row says of it: three to a notebook, two of which end a process.
 ACCIDENTS = {
-    "endless": ("while True:\n    pass", "8 seconds"),
+    "endless": ("while True:\n    pass", "5 seconds"),
     "flood": ("while True:\n    print('x' * 10_000)", "printing 10 MB"),
     "leaves": ("import sys\nsys.exit()", "SystemExit"),
     "swallows": (
         "while True:\n    try:\n        while True:\n            pass\n"
         "    except BaseException:\n        continue",
-        "8 seconds",
+        "5 seconds",
     ),
     "hog": ("held = []\nwhile True:\n    held.append(bytearray(20_000_000))", "GB of memory"),
     "asks": ("name = input()", "EOFError"),

@@ -39,9 +39,8 @@ RUN = {
         "OTHER": "tokenizer",
         "LONGER": "the function returns a list of strings , and a set if you ask for one .",
         "SEED": 3}],
-    "07": [{"STEPS": 1},
-        {"SENTENCES": ["the capital of [MASK] is [MASK] and the capital of spain is [MASK] ."],
-        "ANSWERS": [["france", "paris", "madrid"]], "STEPS": 2} | SMALL],
+    "07": [{"SENTENCES": ["the capital of [MASK] is [MASK] and the capital of spain is [MASK] ."],
+        "ANSWERS": [["france", "paris", "madrid"]], "STEPS": 1} | SMALL],
     "08": [{"WORLD": "animals", "SEED": 3, "STEPS": 60, "LEARNING_RATE": 5e-4, "HELD_OUT": 60}
         | SMALL],
     "09": [{"SEED": 2**32-1, "STEPS": 1} | SMALL],

@@ -49,9 +49,8 @@ FAULTS = {
     "dice": ("", "found = [(one * (1 + torch.rand(1))).log_softmax(-1) for one in found]",
              "each time another answer"),
     "never": ("table[:], table[0] = -torch.inf, 0", "", "has probability 0"),
-    "late": ("import time\n    while time.process_time() < 6: pass", "", "of processor time"),
+    "late": ("import time\n    while time.process_time() < 4: pass", "", "of processor time"),
     "imports": ("import mlm_lib.grammar", "", "No module named .mlm_lib.grammar"),
-    "reaches": ("__import__('mlm_lib.grammar').grammar.Grammar.load().posteriors", "", "mlm_lib"),
 }  # fmt: skip
 
 
@@ -109,13 +108,6 @@ def test_the_reference_beats_a_table_of_frequencies(tmp_path):
     reference = check(save(tmp_path / "reference.ipynb"), seed=0, seconds=6)
     assert float(reference[NATS]) < float(frequent[NATS]), "on the very same questions"
     assert 4 <= int(reference[USED]) <= 7
-
-
-@pytest.mark.slow
-def test_a_reference_that_forgets_to_hide_is_refused(tmp_path):
-    cell = own_cells()["16"].replace("ids[0, places] = MASK", "pass")
-    with pytest.raises(Refused, match="predict peeks: at row"):
-        check(save(tmp_path / "x.ipynb", {"16": cell}), seed=0, seconds=2)
 
 
 def test_the_ideal_reader_is_at_the_floor_and_a_uniform_one_as_far_above_as_he_ought_to_be():
