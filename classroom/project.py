@@ -131,7 +131,8 @@ def sound(told, asked: list[list[int]], words: int) -> list:
         total = one.double().exp().sum(-1)
         off = total[(total - 1).abs().argmax()].item()  # or NaN, if there is one
         if not abs(off - 1) < 1e-3:
-            raise Refused(f"predict: in row {r} the probabilities sum to {off:.4g}, not to 1")
+            says = f"in row {r} the probabilities sum to {off:.4g}, not to 1"
+            raise Refused(f"predict: {says}. Are these log-probabilities?")
     return told
 
 
