@@ -6,7 +6,6 @@
     course.py labs solution 02                     ours, for the tasks that you have tried
     course.py labs grade FOLDER or CLASS.zip --out marks.csv [--jobs 4] [--due 2026-11-30T23:59]
     course.py labs gradebook marks.csv ROSTER.csv --out FILE [--count last] [--late 0.1]
-    course.py labs questions 02                    three for a class, and their key
     course.py labs export gradescope 02 --out autograder_02.zip
     course.py labs project start                   the project's notebook, begun with your answers
     course.py labs project check FILE [--board scores.csv] [--name NAME]
@@ -22,7 +21,6 @@ import os
 import signal
 import sys
 from collections.abc import Callable
-from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 
@@ -43,16 +41,14 @@ def parse(argv: list[str]) -> argparse.Namespace:
     commands.add_parser("status", help="how far you are with each lab")
     solution = commands.add_parser("solution", help="our solution of what you have tried")
     solution.add_argument("lab", type=a_lab, metavar="NN")
-    asked = commands.add_parser("questions", help="a lesson's three questions for a class")
-    asked.add_argument("lesson", metavar="NN")
 
     grade = commands.add_parser("grade", help="mark everything in a folder, or in a class's zip")
-    grade.add_argument("folder", type=a_class, metavar="FOLDER")
+    grade.add_argument("folder", type=Path, metavar="FOLDER")
     due = datetime.fromisoformat
     grade.add_argument("--due", type=due, metavar="TIME", help="tells by files' times who is late")
     grade.add_argument("--out", type=Path, default=Path("marks.csv"), help="the table of marks")
     half = max(1, (os.cpu_count() or 2) // 2)
-    grade.add_argument("--jobs", type=a_count, default=half, help="notebooks marked at once")
+    grade.add_argument("--jobs", type=within(1, 1000, int), default=half, help="marked at once")
     grade.add_argument("--again", action="store_true", help="mark also what has not changed")
     add_limits(grade, seconds=(60, "s"), memory=(4, "GB"), output=(10, "MB"))
 
@@ -61,7 +57,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     book.add_argument("roster", type=a_file, metavar="ROSTER.csv", help="the exported gradebook")
     book.add_argument("--out", type=Path, required=True, metavar="FILE", help="the one to import")
     book.add_argument("--count", choices=["best", "last"], default="best", help="of several")
-    book.add_argument("--late", type=a_share, default=0.0, help="share that a day begun takes off")
+    book.add_argument("--late", type=within(0, 1), default=0.0, help="share that a day takes off")
     export = commands.add_parser("export", help="make a lab's autograder")
     export.add_argument("system", choices=["gradescope"])
     export.add_argument("lab", type=a_lab, metavar="NN")
@@ -74,7 +70,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     measure.add_argument("file", type=a_file, metavar="FILE")
     measure.add_argument("--board", type=Path, help="a class's scores, to which this one is added")
     measure.add_argument("--name", help="as the board has it (default: the file's)")
-    measure.add_argument("--seed", type=a_seed, help="draws the documents (default: a new one)")
+    measure.add_argument("--seed", type=within(0, 2**30, int), help="draws the documents")
     add_limits(measure, seconds=(300, "s of processor time"), memory=(4, "GB"))
 
     args = parser.parse_args(argv)
@@ -88,31 +84,24 @@ def parse(argv: list[str]) -> argparse.Namespace:
 def add_limits(command: argparse.ArgumentParser, **limits) -> None:
     for name, (value, unit) in limits.items():
         text = f"limit in {unit} (default: {value})"
-        command.add_argument(f"--{name}", type=a_limit, default=value, metavar="X", help=text)
+        command.add_argument(f"--{name}", type=within(0, 1e6), default=value, help=text)
 
 
-def a(read: Callable, holds: Callable, says: str) -> Callable:
-    """A type of argparse: reads a text, which is refused where the value is not as it should be."""
+def within(least: float, most: float, kind: type = float) -> Callable:
+    """A type of argparse: a number between two others."""
 
-    def convert(text: str):
-        with suppress(ValueError):
-            if holds(value := read(text)):
-                return value
-        raise argparse.ArgumentTypeError(says.format(text))
+    def number(text: str):
+        if not least <= (value := kind(text)) <= most:
+            raise argparse.ArgumentTypeError(f"{text} is not between {least} and {most}")
+        return value
 
-    return convert
+    return number
 
 
-a_file = a(Path, Path.is_file, "there is no file {}")
-a_class = a(
-    Path,
-    lambda path: path.is_dir() or path.is_file() and path.suffix == ".zip",
-    "{} is not a folder of submissions, nor a zip of them",
-)
-a_count = a(int, lambda count: count > 0, "{} is not 1, 2 or another whole number")
-a_seed = a(int, lambda seed: seed >= 0, "{} is not 0, 1, 2 or another whole number")
-a_limit = a(float, lambda limit: limit > 0, "{}: a limit is above zero")
-a_share = a(float, lambda share: 0 <= share <= 1, "{}: a share lies between 0 and 1")
+def a_file(text: str) -> Path:
+    if not Path(text).is_file():
+        raise argparse.ArgumentTypeError(f"there is no file {text}")
+    return Path(text)
 
 
 def a_lab(text: str) -> str:
@@ -130,15 +119,11 @@ def main(argv: list[str]) -> int:
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         return getattr(commands, args.command)(args) or 0
-    except Refused as error:
+    except (Refused, OSError) as error:
         print(error, file=sys.stderr)
         return 1
-    except OSError as error:
-        print(f"{error}. Check the disk's space and its permissions.", file=sys.stderr)
-        return 1
     except KeyboardInterrupt:
-        kept = " What was marked before stands in the table." * (args.command == "grade")
-        print(f"\nInterrupted.{kept}", file=sys.stderr)
+        print("\nInterrupted. What was finished before is kept.", file=sys.stderr)
         return 130
     finally:
         signal.signal(signal.SIGTERM, before)

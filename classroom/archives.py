@@ -10,10 +10,8 @@ import errno
 import math
 import os
 import re
-import shutil
 import stat
 import zipfile
-from collections import Counter
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -63,31 +61,20 @@ def extract(archive: Path, folder: Path, size: int, files: int) -> list[str]:
             raise Refused(f"{archive.name} unpacks to more than {most}; so much is not allowed")
         folder.mkdir(parents=True)
         for member in members:
+            member.filename = name_of(member).replace("\\", "/")
             try:
-                extract_one(opened, member, folder)
-            except Exception as error:  # damaged, encrypted, named twice, a name that is too long
+                if stat.S_ISLNK(member.external_attr >> 16):
+                    raise Refused("it is a link")
+                if (folder / member.filename).is_file():
+                    raise Refused("there is another of this name")
+                path = opened.extract(member, folder)  # which leads nowhere else, whatever its name
+                with contextlib.suppress(ValueError, OverflowError):  # the 0th of a month
+                    os.utime(path, (datetime(*member.date_time).timestamp(),) * 2)
+            except Exception as error:  # damaged, encrypted, a name that is too long
                 if isinstance(error, OSError) and error.errno == errno.ENOSPC:
                     raise
-                told.append(f"{name_of(member)} was left out: {error or type(error).__name__}")
+                told.append(f"{member.filename} was left out: {error or type(error).__name__}")
     return told
-
-
-def extract_one(archive: zipfile.ZipFile, member: zipfile.ZipInfo, folder: Path) -> None:
-    """Write one file, with its time."""
-    name = re.sub(r'[<>:"|?*\x00-\x1f]', "_", name_of(member).replace("\\", "/"))
-    parts, path = name.split("/"), folder / name
-    if ".." in parts or not parts[0]:
-        raise Refused("it leads out of the archive")
-    if stat.S_ISLNK(member.external_attr >> 16):
-        raise Refused("it is a link")
-    if parts[0] == "__MACOSX":  # what a Mac notes for itself
-        return
-    (path if member.is_dir() else path.parent).mkdir(parents=True, exist_ok=True)
-    if not member.is_dir():
-        with archive.open(member) as source, open(path, "xb") as target:
-            shutil.copyfileobj(source, target)
-        with contextlib.suppress(ValueError, OverflowError):  # the 0th of a month
-            os.utime(path, (datetime(*member.date_time).timestamp(),) * 2)
 
 
 def shown(path: Path, folder: Path) -> bool:
@@ -110,20 +97,18 @@ def identify(submissions: list, due: datetime | None = None) -> list:
     Canvas notes that work is late, not by how much: this counts as a day, since its archives hold
     the time at which they were packed. For all else the file's time decides, if `due` is given.
     """
-    tops = [one.file.split("/")[0] for one in submissions]
-    known = [MOODLE.fullmatch(top) or CANVAS.fullmatch(top) for top in tops]
-    twins = Counter(name for name, _ in {(found["name"], found["id"]) for found in known if found})
     named = []
-    for one, found in zip(submissions, known):
+    for one in submissions:
+        top = one.file.split("/")[0]
+        found = MOODLE.fullmatch(top) or CANVAS.fullmatch(top)
         # The minute that `due` names belongs to it.
         late = (one.path.lstat().st_mtime - due.timestamp() - 60) / 86400 if due else 0
-        student, id = one.student, one.id
         if found:
-            student, id = found["name"], found["id"]
-            student += f" ({id})" if twins[student] > 1 else ""
-        if found and found.re is CANVAS:
-            late = 1 if found["late"] else 0
-        elif found:
-            id = f"Participant {id}"  # as Moodle calls it, whose "ID number" is another
-        named.append(replace(one, student=student, id=id, late=max(0, math.ceil(late))))
+            id = found["id"]
+            if found.re is CANVAS:
+                late = 1 if found["late"] else 0
+            else:
+                id = f"Participant {id}"  # as Moodle calls it, whose "ID number" is another
+            one = replace(one, student=found["name"], id=id)
+        named.append(replace(one, late=max(0, math.ceil(late))))
     return named

@@ -3,26 +3,21 @@
 import secrets
 import sys
 from collections import Counter
-from contextlib import nullcontext
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tqdm import tqdm
-
-from classroom import edition, scoreboard
+from classroom import edition
 from classroom import grade as grading
 from classroom import gradebook as books
 from classroom.archives import unpack
 from classroom.gradescope import write_autograder
 from classroom.lab import ROOT, labs, read_lab, read_submission
-from classroom.marker import RIGHT, Limits, first_to_look_at, mark
+from classroom.marker import Limits, mark
 from classroom.remarks import remarks
-from classroom.runner import UNANSWERED
-from classroom.tables import number
 
 
 def made(path: Path, new: bool) -> None:
-    print(f"{path.relative_to(ROOT)}{'' if new else ' (there already, and not yet begun)'}")
+    print(f"{path.relative_to(ROOT)}{'' if new else ' (there already)'}")
 
 
 def start(args) -> None:
@@ -39,12 +34,10 @@ def check(args) -> None:
     found = f"{sum(one.points for one in marks)} of {lab.points} points"
     print(f"{lab.path.stem}: {found}")
     for one in marks:
-        told = one.status if one.status in (RIGHT, UNANSWERED) else f"{one.status}: {one.says}"
-        print(f"  {one.task:<8}{one.points} of {one.possible}  " + told.replace("\n", f"\n{'':18}"))
+        told = one.told.replace("\n", f"\n{'':18}")
+        print(f"  {one.task:<8}{one.points} of {one.possible}  {told}")
     for remark in remarks(lab, submission):
         print(f"Look at this: {remark}")
-    if first := first_to_look_at(marks):
-        print(f"Look first at task {first.task}: {first.says.splitlines()[0]}")
     if not source:
         print("By the checks of the file itself; whoever teaches has further ones.")
     edition.remember(args.file, found)
@@ -54,44 +47,29 @@ def status(args) -> None:
     print("\n".join(edition.progress()))
 
 
-def solution(args) -> int:
+def solution(args) -> None:
     tried = edition.own_answers()
-    tasks = read_lab(labs()[args.lab]).tasks
-    for task in tasks:
+    for task in read_lab(labs()[args.lab]).tasks:
         waits = "" if task.name in tried else "  waits for a try of your own, in labs/\n"
         print(f"{task.name} {task.title}\n{waits or task.solution}\n")
-    return 0 if any(task.name in tried for task in tasks) else 1
-
-
-def questions(args) -> None:
-    from docs.questions import sheet
-
-    print(sheet(args.lesson.zfill(2)))
 
 
 def grade(args) -> None:
-    def bar(futures, count):
-        return tqdm(futures, total=count, unit="notebook", disable=None)
-
-    limits = Limits(args.seconds, args.memory, args.output)
-    how = {"jobs": args.jobs, "limits": limits, "again": args.again, "bar": bar, "due": args.due}
-    packed = args.folder.is_file()
-    with TemporaryDirectory() if packed else nullcontext() as place:
-        folder = Path(place) / "class" if packed else args.folder
-        for sentence in unpack(args.folder, folder) if packed else ():
-            print(sentence, file=sys.stderr)
-        rows = grading.grade(folder, args.out, **how)
+    limits, folder = Limits(args.seconds, args.memory, args.output), args.folder
+    with TemporaryDirectory() as place:
+        if folder.is_file():
+            folder = Path(place) / "class"
+            for sentence in unpack(args.folder, folder):
+                print(sentence, file=sys.stderr)
+        rows = grading.grade(folder, args.out, limits, args.jobs, args.again, args.due)
     for found, count in sorted(Counter(row["status"] for row in rows).items()):
         print(f"{count:>5}  {found}")
-    if args.due and all(number(row["late"]) for row in rows):
-        print("All are late: do the files' times say when the archive was packed?")
     print(f"{args.out} has {len(rows)} rows; reports: {args.out.stem}_reports/")
 
 
 def gradebook(args) -> None:
     for sentence in books.gradebook(args.marks, args.roster, args.out, args.count, args.late):
         print(sentence)
-    print(f"{args.out} can be imported.")
 
 
 def export(args) -> None:
@@ -106,17 +84,15 @@ def project(args) -> None:
     if args.step == "start":
         return made(*ours.start())
     seed = secrets.randbelow(2**30) if args.seed is None else args.seed
-    rows = scoreboard.read_board(args.board) if args.board else []
-    for remark in ours.remarks(ours.read_project(args.file).answers):
-        print(f"Look at this: {remark}")
-    print(
-        f"Seed {seed}; training takes up to {args.seconds:g} seconds of one processor.", flush=True
-    )
-    row = {scoreboard.NAME: args.name or args.file.resolve().stem}
+    rows = ours.read_board(args.board) if args.board else []
+    if names := ours.remarks(ours.read_project(args.file).answers):
+        print(f"Look at this: it uses {', '.join(names)}")
+    print(f"Seed {seed}; training may take {args.seconds:g} s of one processor.", flush=True)
+    row = {ours.NAME: args.name or args.file.resolve().stem}
     row |= ours.check(args.file, seed, args.seconds, Limits(memory=args.memory))
+    print(f"{row[ours.NATS]} nats above the floor, standard error {row[ours.ERROR]}")
     if args.board and args.seconds == ours.SECONDS:
-        scoreboard.append(args.board, row)
-    print(f"{row[scoreboard.NATS]} nats above the floor, standard error {row[scoreboard.ERROR]}")
-    if args.board and args.seconds != ours.SECONDS:
+        ours.append(args.board, row)
+    elif args.board:
         print(f"No line on the board, which holds runs of {ours.SECONDS} seconds.")
-    print("\n".join(scoreboard.board([*rows, row], scoreboard.references())))
+    print("\n".join(ours.board([*rows, row])))

@@ -17,7 +17,7 @@ def feedback(path: Path, marks: list[Mark]) -> dict:
     """The notebook at `path`, with a message after each task's cells.
 
     Messages of an earlier copy are replaced. A task without a cell is told at the top. Raises
-    NotALab for what an answer may have put in its own file's place since it was read.
+    Refused for what an answer may have put in its own file's place since it was read.
     """
     notebook, last = BARE | read_notebook(path), {}
     cells = [cell for cell in notebook["cells"] if cell.get("metadata") != OURS]

@@ -1,4 +1,4 @@
-"""Marks a class: one row for everything in a folder, and a report for each student.
+"""Marks a class: one row for everything in a folder, and a copy of each notebook with messages.
 
 Whatever a submission is or does, it costs no other submission its marks. Marks that stand in the
 table are kept as long as neither the student's answers nor the lab have changed.
@@ -8,16 +8,17 @@ import hashlib
 import json
 import os
 import re
-from collections import Counter
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
 from pathlib import Path
+
+from tqdm import tqdm
 
 from classroom import tables
 from classroom.archives import identify, shown
 from classroom.feedback import feedback
 from classroom.lab import Lab, Refused, Submission, labs, read_lab, read_submission
-from classroom.marker import RAN, Limits, Mark, ended, first_to_look_at, mark
+from classroom.marker import RAN, Limits, Mark, ended, mark
 from classroom.remarks import bare, remarks
 from mlm_lib.engine.files import write
 
@@ -78,38 +79,34 @@ def real(path: Path) -> Path:
     return Path(os.path.realpath(path))
 
 
-def grade(
-    folder: Path, table: Path, *, jobs: int, limits: Limits, again: bool, bar, due=None
-) -> list[dict]:
+def grade(folder: Path, table: Path, limits: Limits, jobs=1, again=False, due=None) -> list[dict]:
     """Mark everything in `folder`, and write `table` after each submission. Returns its rows.
 
     Args:
-        bar: called with the list of submissions' futures; yields them as they end (a tqdm).
+        jobs: how many are marked at once.
         again: mark also what has not changed.
         due: a time, after which a file counts as late.
 
     Raises:
-        NotOurTable: `table` exists and is no table of marks; it is left as it is.
+        Refused: `table` exists and is no table of marks; it is left as it is.
     """
     rows = read_table(table)
     sources = {key: read_lab(path) for key, path in labs().items()}
     submissions = identify(find_submissions(folder, table), due)
-    students = {found.student for found in submissions} | {student for student, _ in rows}
 
     def one(found: Found) -> dict:
         old = rows.get((found.student, found.file), {}) | ({"work": ""} if again else {})
-        reports = reports_of(table) / report_name(found.student, students)
-        return grade_one(found, folder, sources, limits, old, reports)
+        return grade_one(found, folder, sources, limits, old, reports_of(table))
 
     with ThreadPoolExecutor(jobs) as pool:
         started = [pool.submit(one, found) for found in submissions]
         try:
-            for future in bar(as_completed(started), len(started)):
+            ending = as_completed(started)
+            for future in tqdm(ending, total=len(started), unit="notebook", disable=None):
                 row = future.result()
                 rows[row["student"], row["file"]] = row
                 say_who_agrees(rows.values())
                 write_table(table, rows)
-                write_report(table, row["student"], rows, students)
         except BaseException:
             ended.set()  # whoever is being marked is given up; the table holds the others
             pool.shutdown(cancel_futures=True)
@@ -120,7 +117,8 @@ def grade(
 def grade_one(found: Found, folder: Path, sources, limits: Limits, old: dict, reports: Path):
     """The row of one submission: as `old` when what it is made from has not changed.
 
-    Else a copy of the notebook with messages goes into `reports`.
+    Else a copy of the notebook with messages goes into `reports`. It has its name in the folder
+    there, too, by which systems that take a zip of feedback know whose it is.
     """
     row = {name: text for name, text in old.items() if not ours(name)}  # a teacher's own columns
     row |= dict.fromkeys(COLUMNS, "") | {"points": 0, "late": found.late, "status": UNREAD}
@@ -140,8 +138,8 @@ def grade_one(found: Found, folder: Path, sources, limits: Limits, old: dict, re
             return old | {"id": old["id"] or found.id, "late": late}
         row |= {"status": FAILED, "look at": "; ".join(remarks(lab, submission))}
         marks = mark(lab, submission, limits)
-        target = reports.joinpath(*found.path.relative_to(folder).parts[1:] or [found.path.name])
-        write(target, json.dumps(feedback(found.path, marks), indent=1))
+        told = json.dumps(feedback(found.path, marks), indent=1)
+        write(reports / found.path.relative_to(folder), told)
         return row | summary(lab, marks)
     except Refused as error:
         return row | {"says": str(error)}
@@ -154,7 +152,7 @@ def summary(lab: Lab, marks: list[Mark]) -> dict:
     points = sum(mark.points for mark in marks)
     whole = all(mark.status in RAN for mark in marks)
     status = COMPLETE if points == lab.points else MARKED if whole else PARTLY
-    first = first_to_look_at(marks)
+    first = next((one for one in marks if one.points < one.possible), None)
     row = {"status": status, "points": points}
     row["seconds"] = f"{sum(mark.seconds for mark in marks):.1f}"
     row["says"] = f"{first.task}: {first.says}" if first else ""
@@ -197,9 +195,8 @@ def tasks_of(names) -> list[str]:
 
 
 def read_table(table: Path) -> dict[tuple[str, str], dict]:
-    """The rows of an earlier run, by student and file. Raises NotOurTable."""
-    kind = "table of marks; choose another name for --out"
-    rows = tables.read(table, {"student", "file", "work"}, kind)
+    """The rows of an earlier run, by student and file. Raises Refused."""
+    rows = tables.read(table, {"student", "file", "work"}, "table of marks")
     empty = dict.fromkeys(COLUMNS, "")
     return {(row["student"], row["file"]): empty | row for row in rows}
 
@@ -210,33 +207,3 @@ def write_table(table: Path, rows: dict) -> None:
     columns = [*COLUMNS, *tasks, "says", *(f"{task} says" for task in tasks)]
     columns += [*(f"{task} seconds" for task in tasks), *(n for n in names if not ours(n))]
     tables.write_rows(table, columns, (rows[key] for key in sorted(rows)))
-
-
-# ------------------------------------------------------------------------------------ the reports
-
-
-def report_name(student: str, students) -> str:
-    """A file's name for a student's report, which no other student's has on any system."""
-    name = "".join(letter if letter.isalnum() or letter in "-_. " else "_" for letter in student)
-    twins = Counter(one.casefold() for one in students)[student.casefold()]
-    if name == student and twins < 2 and len(name.encode()) < 200:
-        return name
-    return f"{name[:50]}_{hashlib.sha256(student.encode()).hexdigest()[:6]}"
-
-
-def write_report(table: Path, student: str, rows: dict, students) -> None:
-    """What a student may read: every task with its points, its status and what to look at."""
-    text = "\n".join(report(rows[key]) for key in sorted(rows) if key[0] == student)
-    path = reports_of(table) / f"{report_name(student, students)}.txt"
-    write(path, text.replace("\n", os.linesep).encode("utf-8", "backslashreplace"))
-
-
-def report(row: dict) -> str:
-    """One submission in words."""
-    told = f"{row['points']} of {row['possible']} points, " if row["possible"] != "" else ""
-    lines = [
-        f"{task}  {row[task]}  {row[task + ' says']}".replace("\n", "\n         ")
-        for task in tasks_of(row)
-        if row[task] != ""
-    ]
-    return "\n  ".join([f"{row['file']}: {told}{row['status']}", *(lines or [row["says"]])]) + "\n"

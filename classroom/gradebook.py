@@ -13,7 +13,8 @@ from pathlib import Path
 
 from classroom import tables
 from classroom.grade import FAILED, read_table
-from classroom.tables import NotOurTable, number
+from classroom.lab import Refused
+from classroom.tables import number
 from mlm_lib.engine.files import write
 
 # Columns by which a student is known: of Canvas, then of Moodle.
@@ -28,11 +29,12 @@ def points(hand_ins: list[dict], count: str, late: float) -> float:
 
     Args:
         hand_ins: the student's rows of one lab, as the table of marks has them.
-        count: "best", or "last": the latest by days, then by the numbers in its file's name, which
-            Canvas counts up.
+        count: "best", or "last": the latest by days, then by its file's name, where Canvas counts
+            up.
         late: the share of the points that each day begun takes off.
     """
-    hand_ins = sorted(hand_ins, key=lambda row: (number(row["late"]), in_order(row["file"])))
+    # A longer name, since -10 comes after -2.
+    hand_ins.sort(key=lambda row: (number(row["late"]), len(row["file"]), row["file"]))
     share = [max(0, 1 - late * number(row["late"])) for row in hand_ins]
     worth = [number(row["points"]) * part for row, part in zip(hand_ins, share)]
     return worth[-1] if count == "last" else max(worth)
@@ -45,11 +47,11 @@ def gradebook(marks: Path, roster: Path, out: Path, count="best", late=0.0) -> l
         A sentence for each row of marks that does not count, and for what does not agree.
 
     Raises:
-        NotOurTable: one of the two files is something else.
+        Refused: one of the two files is something else.
     """
     header, lines, separator = tables.parse(roster)
     if not ({"ID", "Section"} <= set(header) or {"ID number", "Email address"} & set(header)):
-        raise NotOurTable(
+        raise Refused(
             f"{roster} is no gradebook: one of Canvas has the columns Student, ID, … Section, one "
             "of Moodle First name, Last name, ID number, Email address (export it in English)"
         )
@@ -110,9 +112,3 @@ def column(title: str, header: list[str]) -> str:
 def squeezed(name: str) -> str:
     """A name's letters and digits alone."""
     return "".join(filter(str.isalnum, unicodedata.normalize("NFC", name).casefold()))
-
-
-def in_order(file: str) -> list:
-    """For sorting: the words and the numbers of a name, so that -2 comes before -10."""
-    stem = file.removesuffix(".ipynb").replace("LATE_", "")
-    return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", stem)]

@@ -29,10 +29,6 @@ class Refused(Exception):
     """Something asked for cannot be done. The sentence says why, and what can."""
 
 
-class NotALab(Refused):
-    """The sentence says what the file is instead, and what is expected."""
-
-
 @dataclass(frozen=True)
 class Given:
     """A cell that everybody has."""
@@ -86,7 +82,7 @@ class Submission:
 
 
 def code_cells(path: Path) -> list[str]:
-    """The code of a notebook, cell by cell. Raises NotALab, as `read_notebook`."""
+    """The code of a notebook, cell by cell. Raises Refused, as `read_notebook`."""
     cells = read_notebook(path)["cells"]
     return [joined(cell) for cell in cells if cell["cell_type"] == "code"]
 
@@ -94,27 +90,26 @@ def code_cells(path: Path) -> list[str]:
 def read_notebook(path: Path) -> dict:
     """A notebook file as parsed JSON, also one that nbformat finds invalid.
 
-    Raises NotALab, with a sentence, for whatever is no notebook.
+    Raises Refused, with a sentence, for whatever is no notebook.
     """
     try:
         if not stat.S_ISREG(path.stat().st_mode):
-            raise NotALab(f"{path.name} is no file that can be read to its end")
+            raise Refused(f"{path.name} is no file that can be read to its end")
         if path.stat().st_size > LARGEST:
-            size = f"{path.stat().st_size / 1e6:.0f} MB"
-            raise NotALab(f"{path.name} has {size}, a notebook at most {LARGEST / 1e6:.0f} MB")
+            raise Refused(f"{path.name} has more than {LARGEST / 1e6:.0f} MB, and no lab so much")
         text = path.read_text("utf-8-sig")
         if not text.strip():
-            raise NotALab(f"{path.name} is empty")
+            raise Refused(f"{path.name} is empty")
         notebook = json.loads(text)
         if isinstance(notebook, dict) and "worksheets" in notebook:
-            raise NotALab(f"{path.name} is saved in an old format; open it and save it again")
+            raise Refused(f"{path.name} is saved in an old format; open it and save it again")
         for cell in notebook["cells"]:
             cell["cell_type"], joined(cell)
         return notebook
     except OSError as error:
-        raise NotALab(f"{path.name} cannot be read: {error.strerror}") from None
+        raise Refused(f"{path.name} cannot be read: {error.strerror}") from None
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise NotALab(f"{path.name} is not a notebook ({type(error).__name__})") from None
+        raise Refused(f"{path.name} is not a notebook ({type(error).__name__})") from None
 
 
 def joined(cell: dict) -> str:
@@ -127,7 +122,7 @@ def read_lab(path: Path, key: str = "") -> Lab:
     """The lab that `path` holds: a source, whose name begins with its key, or, with another name, a
     student's copy, of which the tasks' cells then stand where solutions do.
 
-    Raises NotALab for one that breaks the rules above.
+    Raises Refused for one that breaks the rules above.
     """
     key = key or path.stem.split("_")[0]
     parts: list[Given | Task] = []
@@ -138,13 +133,13 @@ def read_lab(path: Path, key: str = "") -> Lab:
             continue
         name, rest = f"{mark[2]}.{mark[3]}", mark[4].strip()
         if mark[2] != key:
-            raise NotALab(f"{path.name}: a mark says {name}, but the lab's key is {key}")
+            raise Refused(f"{path.name}: a mark says {name}, but the lab's key is {key}")
         if mark[1].upper() == "TASK":
             parts.append(Task(name, rest, source))
             continue
         points, task = POINTS.search(rest), parts[-1] if parts else None
         if not isinstance(task, Task) or task.name != name or points is None:
-            raise NotALab(f"{path.name}: CHECK {name} needs (N points) and its task right before")
+            raise Refused(f"{path.name}: CHECK {name} needs (N points) and its task right before")
         task.checks.append(Check(rest[: points.start()].strip(), int(points[1]), source))
     return Lab(key, path, parts)
 
@@ -160,7 +155,7 @@ def read_submission(path: Path, known=()) -> Submission:
     Args:
         known: keys of labs; those of the labs here, if none are given.
 
-    Of several cells with one mark those that were begun count, in their order. Raises NotALab.
+    Of several cells with one mark those that were begun count, in their order. Raises Refused.
     """
     keys, answers, loose = Counter(), {}, []
     for source in code_cells(path):
@@ -174,7 +169,7 @@ def read_submission(path: Path, known=()) -> Submission:
     key = next((key for key, _ in keys.most_common() if key in known), None)
     if key is None:
         names = ", ".join(known) or "01, 02, …"
-        raise NotALab(f"{path.name} has no mark of a lab (# TASK KEY.N, with KEY one of {names})")
+        raise Refused(f"{path.name} has no mark of a lab (# TASK KEY.N, with KEY one of {names})")
     for name, cells in answers.items():
         answers[name] = [cell for cell in cells if STUB.format(name) not in cell] or cells[:1]
     return Submission(key, answers, loose)

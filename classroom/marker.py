@@ -25,6 +25,8 @@ RIGHT, MISSING, STOPPED = "right", "missing", "stopped"
 RAN = {RIGHT, WRONG, UNANSWERED}  # the others could not be run
 SET_UP = 180  # seconds for our own cells, the first of which import torch
 PAUSE = 0.05  # seconds between two looks
+# By exit status, as subprocess and as shells tell them.
+SIGNALS = {n: f"signal {one.name}" for one in signal.Signals for n in (-one, 128 + one)}
 MARKED = "MARKED_IN"  # in the environment of whatever an answer starts
 ALONE = {
     "PYTHONIOENCODING": "utf-8",
@@ -35,12 +37,8 @@ ALONE = {
 ended = threading.Event()  # set by Ctrl-C: whatever is being marked is given up
 
 
-class CouldNotRun(Refused):
-    """No task could be marked, for a reason that lies with our set-up or this machine."""
-
-
 class Stopped(Exception):
-    """The process of the cells has ended, or had to be. Its fault is as one that a cell reports."""
+    """The process of the cells has ended, or is of no use any more. Its fault is as a cell's."""
 
     def __init__(self, says: str, tasks=()):
         super().__init__(says)
@@ -104,18 +102,11 @@ class Tried:
             if fault
         ]
         kinds = [fault["kind"] for _, fault in faults]
-        waiting = UNANSWERED if kinds else RIGHT
-        status = next((kind for kind in kinds if kind != UNANSWERED), waiting)
+        status = next((k for k in kinds if k != UNANSWERED), UNANSWERED if kinds else RIGHT)
         if status == UNANSWERED and not points:
             faults = [("", faults[0][1])]
         says = "\n".join(f"{label}: {f['says']}".removeprefix(": ") for label, f in faults)
         return Mark(task.name, points, task.points, status, says, self.seconds)
-
-
-def first_to_look_at(marks: list[Mark]) -> Mark | None:
-    """The first task that went wrong; if none did, the first that waits for its answer."""
-    open_ = [one for one in marks if one.points < one.possible]
-    return next((one for one in open_ if one.status != UNANSWERED), next(iter(open_), None))
 
 
 def mark(lab: Lab, submission: Submission, limits: Limits = Limits()) -> list[Mark]:
@@ -124,32 +115,30 @@ def mark(lab: Lab, submission: Submission, limits: Limits = Limits()) -> list[Ma
     What has to be stopped takes only itself along: the rest goes on in a new process.
 
     Raises:
-        CouldNotRun: our own set-up failed, or Ctrl-C.
+        Refused: our own set-up failed, or Ctrl-C.
     """
     known = {task.name: Tried(task, submission.answers.get(task.name)) for task in lab.tasks}
     while True:
-        with Cells(limits, submission.loose) as cells:
-            if walk(lab, known, cells.run):
-                return [one.mark for one in known.values()]
+        with Cells(limits, submission.loose) as cells, contextlib.suppress(Stopped):
+            walk(lab, known, cells.run)
+            return [one.mark for one in known.values()]
 
 
-def walk(lab: Lab, known: dict[str, Tried], run: Callable) -> bool:
+def walk(lab: Lab, known: dict[str, Tried], run: Callable) -> None:
     """Execute a lab from its beginning, and fill in what is not known yet.
 
     Args:
         run: executes a cell, (code, label) -> (fault or None, seconds), or raises Stopped.
 
-    Returns:
-        Whether the end was reached. If not, more is known than before, and a new process is needed.
+    Raises:
+        Stopped: more is known than before, and a new process is needed for the rest.
     """
     before: list[Tried] = []
     for part in lab.parts:
         if isinstance(part, Given):
-            if not given(part, before, run):
-                return False
+            given(part, before, run)
             continue
-        one = known[part.name]
-        before.append(one)
+        before.append(one := known[part.name])
         try:
             if not one.mark:
                 try_task(one, run)
@@ -162,39 +151,38 @@ def walk(lab: Lab, known: dict[str, Tried], run: Callable) -> bool:
                 run(part.solution, f"solution {part.name}")
         except Stopped as stop:
             if one.replaced:
-                raise CouldNotRun(f"our solution of {part.name}: {stop}") from None
+                raise Refused(f"our solution of {part.name}: {stop}") from None
             one.replaced = bool(one.mark)
-            return False
-    return True
+            raise
 
 
-def given(part: Given, before: list[Tried], run: Callable) -> bool:
+def given(part: Given, before: list[Tried], run: Callable) -> None:
     """Execute a cell of ours. A student's function that fails in it costs its own task, and is
     replaced by our solution in the next process."""
     try:
         fault, _ = run(part.code, "given", None if before else SET_UP)
     except Stopped as stop:
         fault = stop.fault
-    if fault is None:
-        return True
+    if not fault:
+        return
     if all(one.replaced for one in before):
-        raise CouldNotRun(f"the lab's own cells failed here: {fault['says']}")
+        raise Refused(f"the lab's own cells failed here: {fault['says']}")
     for one in before:
         if one.task.name in fault["tasks"] and one.mark.status == RIGHT:
             kind = ERROR if fault["kind"] == WRONG else fault["kind"]
             says = f"its checks pass, and in the lab's next cell: {fault['says']}"
             one.afterwards = {"kind": kind, "says": says}
         one.replaced = True
-    return False
+    raise Stopped(fault["says"])
 
 
 def try_task(one: Tried, run: Callable) -> None:
     """Execute a task's cells, then those of its checks that have not been tried."""
-    again, one.ran = one.ran, False
+    one.ran = False
     try:
         for cell in one.cells or []:
             one.answer, seconds = run(cell, f"task {one.task.name}")
-            one.seconds += 0 if again else seconds
+            one.seconds += seconds
             if one.answer:
                 break
         one.ran = True
@@ -244,17 +232,12 @@ class Cells:
     def __exit__(self, *error):
         """End the process and all that it started, whatever signals they ignore, and whoever was
         to outlive its parent: what was set for the process, it has as well."""
-        found = descent(self.process.pid)
-        for one in psutil.process_iter(["environ"]):
-            if (one.info["environ"] or {}).get(MARKED) == self.folder.name:
-                found.append(one)
-        for one in found:
-            with contextlib.suppress(psutil.Error):
-                one.kill()
-        self.process.wait()
-        for channel in (self.process.stdin, self.process.stdout):
-            with contextlib.suppress(OSError):
-                channel.close()
+        with contextlib.suppress(OSError), self.process:  # which closes its pipes, and waits for it
+            found = descent(self.process.pid)
+            for one in psutil.process_iter(["environ"]):
+                if one in found or (one.info["environ"] or {}).get(MARKED) == self.folder.name:
+                    with contextlib.suppress(psutil.Error):
+                        one.kill()
         self.folder.cleanup()
 
     def exchange(self, asked: dict, answer: Future) -> None:
@@ -268,7 +251,7 @@ class Cells:
         answer.set_result(found)
 
     def run(self, code: str, label: str, seconds: float | None = None) -> tuple[dict | None, float]:
-        """(what went wrong or None, seconds) of a cell. Raises Stopped, or CouldNotRun."""
+        """(what went wrong or None, seconds) of a cell. Raises Stopped, or Refused."""
         seconds = seconds or self.limits.seconds
         answer, key, since = Future(), secrets.token_hex(8), time.monotonic()
         asked = {"key": key, "code": code, "label": label, "loose": self.loose}
@@ -280,10 +263,11 @@ class Cells:
             if answer.done() and answer.result():
                 return answer.result()
             if ended.is_set():
-                raise CouldNotRun("interrupted")
+                raise Refused("interrupted")
             reason = self.exceeded(seconds, time.monotonic() - since)
             if not alive:
-                reason = f"the program ended by itself ({ending(self.process.returncode)})"
+                code = self.process.returncode
+                reason = f"the program ended by itself ({SIGNALS.get(code, f'exit status {code}')})"
             if reason:
                 raise Stopped(reason, self.where())
             time.sleep(PAUSE if answer.done() else 0)
@@ -308,14 +292,11 @@ class Cells:
         return found
 
     def where(self) -> list[str]:
-        """The tasks in whose code the program stood when it ended, or stands now."""
-        with contextlib.suppress(OSError, AttributeError):
-            os.killpg(self.process.pid, signal.SIGUSR1)
-        for _ in range(20):  # a busy machine takes its time to answer
-            trace = self.trace.read_text("utf-8", "replace") if self.trace.exists() else ""
-            if trace.endswith("\n") or self.process.poll() is not None:
-                break
-            time.sleep(PAUSE)
+        """The tasks in whose code the program stood at its end, which this brings about."""
+        with contextlib.suppress(OSError, AttributeError, subprocess.TimeoutExpired):
+            os.killpg(self.process.pid, signal.SIGABRT)  # at which faulthandler writes the trace
+            self.process.wait(2)
+        trace = self.trace.read_text("utf-8", "replace") if self.trace.exists() else ""
         return tasks_in(line.split('"')[1] for line in trace.splitlines() if '"<' in line)
 
 
@@ -325,17 +306,10 @@ def told(line: bytes, key: str) -> tuple[dict | None, float] | None:
         answer = json.loads(line)
         if fault := answer["fault"]:
             kind = fault["kind"] if fault["kind"] in (WRONG, UNANSWERED) else ERROR
-            tasks = [str(name) for name in fault["tasks"]]
-            fault = {"kind": kind, "says": cut(str(fault["says"])), "tasks": tasks}
+            fault = {"kind": kind, "says": cut(str(fault["says"])), "tasks": list(fault["tasks"])}
         return (fault or None, float(answer["seconds"])) if answer["key"] == key else None
     except (ValueError, KeyError, TypeError, RecursionError):
         return None
-
-
-def ending(code: int) -> str:
-    with contextlib.suppress(ValueError):
-        return f"signal {signal.Signals(-code if code < 0 else code - 128).name}"
-    return f"exit status {code}"
 
 
 def descent(pid: int) -> list[psutil.Process]:

@@ -10,25 +10,30 @@ places.
 import json
 import random
 import re
+import statistics
 import sys
+from collections import defaultdict
 from dataclasses import dataclass, replace
+from datetime import date
 from pathlib import Path
 
 import torch
+from filelock import FileLock
 
-from classroom import scoreboard
+from classroom import tables
 from classroom.edition import HOME, own_answers, student_edition, write_new
-from classroom.lab import MARK, STUB, Refused, Submission, code_cells, joined, read_submission
+from classroom.lab import MARK, Refused, Submission, code_cells, joined, read_submission
 from classroom.marker import Cells, Limits, Stopped
 from classroom.remarks import forbidden, imports, used
 from classroom.runner import UNANSWERED
+from classroom.tables import number
 from mlm_lib.engine.files import write
 from mlm_lib.grammar import Estimate, Grammar
 
 SECONDS, GRACE = 300, 1.05  # of processor time, and how far beyond it is not yet refused
 DOCUMENTS, ROWS, RATE = 20_000, 600, 0.15  # to train on; to be asked in; the share that is asked
 PREDICTING = 60  # seconds of processor time for the answers to all rows
-EXACT, NEAR = 1e-4, 1e-2  # nats: of the same batch again; of other batches, which round otherwise
+EXACT = 1e-4  # nats by which an answer may move
 SKELETON = Path(__file__).with_name("project.ipynb")
 FROM = re.compile(r"^# Your answer to task (\w+\.\d+)\.$", re.M)
 SOLUTION = re.compile(r"^[ \t]*### (?:BEGIN|END) SOLUTION\n?", re.M)
@@ -42,8 +47,7 @@ def start(folder: Path = HOME) -> tuple[Path, bool]:
 
     One that was begun is never overwritten.
     """
-    text = json.dumps(notebook(own_answers(folder)), indent=1) + "\n"
-    return write_new(folder / SKELETON.name, text)
+    return write_new(folder / SKELETON.name, notebook(own_answers(folder)))
 
 
 def notebook(answers: dict[str, str]) -> dict:
@@ -59,7 +63,7 @@ def notebook(answers: dict[str, str]) -> dict:
 
 
 def read_project(path: Path) -> Submission:
-    """The marked cells, which the check runs, and the names that others set. Raises NotALab."""
+    """The marked cells, which the check runs, and the names that others set. Raises Refused."""
     submission = read_submission(path, ["project"])
     own = {t: cells for t, cells in submission.answers.items() if t.startswith("project.")}
     return replace(submission, answers=own)
@@ -67,15 +71,10 @@ def read_project(path: Path) -> Submission:
 
 def remarks(answers: dict[str, list[str]]) -> list[str]:
     """What is imported beyond torch and Python's own, and what stands in for something to build."""
-    given, told = imports("\n".join(cell for cells in answers.values() for cell in cells)), []
-    known = {"torch", "numpy", *sys.stdlib_module_names}
-    unwanted = forbidden("\n".join(code_cells(SKELETON)))
-    for task, cells in answers.items():
-        code = "\n".join(cells)
-        names = {name.split(".")[0] for name in imports(code).values()} - known
-        names |= {*used(code, unwanted, given)}
-        told += [f"{task} uses {', '.join(sorted(names))}"] if names else []
-    return told
+    code = "\n".join(cell for cells in answers.values() for cell in cells)
+    packages = {name.split(".")[0] for name in imports(code).values()}
+    foreign = sorted(packages - {"torch", "numpy", *sys.stdlib_module_names})
+    return [*foreign, *used(code, forbidden("\n".join(code_cells(SKELETON))), {})]
 
 
 # -------------------------------------------------------------------------------------- the check
@@ -131,8 +130,7 @@ def sound(told, asked: list[list[int]], words: int) -> list:
         total = one.double().exp().sum(-1)
         off = total[(total - 1).abs().argmax()].item()  # or NaN, if there is one
         if not abs(off - 1) < 1e-3:
-            says = f"in row {r} the probabilities sum to {off:.4g}, not to 1"
-            raise Refused(f"predict: {says}. Are these log-probabilities?")
+            raise Refused(f"predict: in row {r} the probabilities sum to {off:.4g}, not 1: logs?")
     return told
 
 
@@ -162,21 +160,12 @@ class Timed(Cells):
 
     def ask(self, rows: list, asked: list[list[int]], words: int) -> list:
         """What `predict` answers to rows: for each (A, V) log-probabilities."""
-        write(self.work / "asked.json", json.dumps([rows, asked]))
-        self.do(PREDICT, "predict", PREDICTING)
+        self.do(f"_rows, _asked = {rows}, {asked}\n{PREDICT}", "predict", PREDICTING)
         try:
             told = torch.load(self.work / "told.pt", weights_only=True)
         except Exception:  # whatever an answer has put there
             raise Refused("predict: what it returned cannot be read back") from None
         return sound(told, asked, words)
-
-    def moves(self, rows: list, asked: list[list[int]], told: list) -> tuple[str, float]:
-        """Where the answer to these rows differs most from what was told, and by how many nats."""
-        again = self.ask(rows, asked, told[0].shape[1])
-        apart = [torch.where(a == b, 0.0, (a - b).abs()).amax(-1) for a, b in zip(again, told)]
-        r = max(range(len(apart)), key=lambda r: apart[r].max())
-        nats, t = apart[r].max().item(), asked[r][int(apart[r].argmax())]
-        return f"at row {r}, place {t} the answer moves by {nats:.3g} nats when", nats
 
 
 LOAD = """
@@ -190,9 +179,7 @@ assert "train" in globals(), "no cell with a mark defines train"
 _predict = train(_documents, _vocabulary, _seconds)
 """
 PREDICT = """
-import json as _json, torch as _torch
-with open("asked.json") as _file:
-    _rows, _asked = _json.load(_file)
+import torch as _torch
 _told = [_torch.as_tensor(_one).detach().cpu() for _one in _predict(_rows, _asked)]
 _torch.save([_one.contiguous().clone() for _one in _told], "told.pt")
 """
@@ -204,39 +191,77 @@ def check(path: Path, seed: int, seconds: float = SECONDS, limits: Limits = Limi
     Raises:
         Refused: it gets no score. The sentence says why, and where to look.
     """
-    submission = read_project(path)
-    for task, cells in submission.answers.items():
-        if "def train(" in cells[-1] and STUB.format(task) in cells[-1]:
-            raise Refused(STUB.format(task))
-    grammar, rng = Grammar.load(), random.Random(f"other words {seed}")
-    documents, words = grammar.sample(DOCUMENTS, seed=2 * seed), len(grammar.vocabulary)
+    submission, rng = read_project(path), random.Random(f"other words {seed}")
+    grammar = Grammar.load()
+    documents, vocabulary = grammar.sample(DOCUMENTS, seed=2 * seed), grammar.vocabulary
     questions = Questions.draw(grammar, seed)
-    asked, rows = questions.asked, questions.exchanged(rng)
     with Timed(limits, submission.loose) as cells:
-        write(cells.work / "documents.json", json.dumps([documents, grammar.vocabulary, seconds]))
+        write(cells.work / "documents.json", json.dumps([documents, vocabulary, seconds]))
         cells.do(LOAD, "the set-up", 60)
         for task, code in submission.answers.items():
             for cell in code:
                 cells.do(cell, f"task {task}", limits.seconds)
         used = cells.do(TRAIN, "train", seconds)
-        told = cells.ask(rows, asked, words)
-        where, nats = cells.moves(questions.exchanged(rng), asked, told)
-        if nats > EXACT and cells.moves(rows, asked, told)[1] > EXACT:
-            raise Refused("predict: each time another answer to a question; is dropout still on?")
-        if nats > EXACT:
-            raise Refused(
-                f"predict peeks: {where} nothing but the hidden words themselves is exchanged. "
-                "Hide all asked words"
-            )
-        # The shortest rows alone, in another order: less is padded beside them.
-        few = sorted(range(len(rows)), key=lambda r: len(rows[r]))[: len(rows) // 3]
-        where, nats = cells.moves(*([one[r] for r in few] for one in (rows, asked, told)))
-        if nats > NEAR:
-            raise Refused(
-                f"predict: among the {len(few)} shortest rows, {where} the others are not asked "
-                "with them; does padding take part?"
-            )
+        told, again = (
+            cells.ask(questions.exchanged(rng), questions.asked, len(vocabulary)) for _ in range(2)
+        )
+    # Nothing but the hidden words themselves was exchanged between the two.
+    moved = [torch.where(a == b, 0.0, (a - b).abs()).amax(-1) for a, b in zip(told, again)]
+    r = max(range(len(moved)), key=lambda r: moved[r].max())
+    if moved[r].max() > EXACT:
+        place, nats = questions.asked[r][int(moved[r].argmax())], moved[r].max()
+        raise Refused(
+            f"predict: at row {r}, place {place} the answer moves by {nats:.3g} nats when nothing "
+            "but the hidden words is exchanged. Are all of them hidden, and is dropout off?"
+        )
     found = questions.above(told)
     if found.nats < -4 * found.standard_error:
         raise Refused(f"{found.nats:.3f} nats above the floor: below it no honest reader can be")
-    return scoreboard.line(found, used, seed)
+    return line(found, used, seed)
+
+
+# -------------------------------------------------------------------------------------- the board
+
+NAME, NATS, ERROR = "name", "nats above the floor", "standard error"
+COLUMNS = [NAME, NATS, ERROR, USED := "processor seconds", "date", "seed"]
+REFERENCES = Path(__file__).with_name("project_scores.csv")
+
+
+def line(found: Estimate, used: float, seed: int) -> dict:
+    """The columns of a score, but for the name."""
+    nats, error = f"{found.nats:.4f}", f"{found.standard_error:.4f}"
+    told = [nats, error, f"{used:.0f}", date.today().isoformat(), seed]
+    return dict(zip(COLUMNS[1:], told))
+
+
+def read_board(path: Path) -> list[dict]:
+    """The lines of a board; none where there is no file yet. Raises Refused."""
+    return tables.read(path, {*COLUMNS}, "board of the project")
+
+
+def append(path: Path, row: dict) -> None:
+    """Add a line, whole or not at all. Two checks that end at once both have theirs."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(path.with_name(f".{path.name}.lock")):
+        rows = [*read_board(path), row]
+        columns = dict.fromkeys([*COLUMNS, *(name for row in rows for name in row)])
+        tables.write_rows(path, list(columns), rows)
+
+
+def references() -> dict[str, list[float]]:
+    """The scores of each reference, by its name."""
+    found = defaultdict(list)
+    for row in read_board(REFERENCES):
+        found[row[NAME]].append(number(row[NATS]))
+    return found
+
+
+def board(rows: list[dict]) -> list[str]:
+    """The lines to print: every score, the best first, with the references between them."""
+    told = [(number(row[NATS]), row[NAME], f"± {number(row[ERROR]):.3f}") for row in rows]
+    for name, one in references().items():
+        spread = f"reference, {len(one)} seeds: {min(one):.3f} to {max(one):.3f}"
+        told.append((statistics.mean(one), f"[{name}]", spread))
+    told.append((0.0, "[the floor]", "reference, exact"))
+    width = max(len(name) for _, name, _ in told)
+    return [f"{nats:8.3f}  {name:<{width}}  {note}" for nats, name, note in sorted(told)]

@@ -6,6 +6,7 @@ A remark costs no points. It names what the code says, which is no proof of what
 import ast
 import builtins
 import re
+import symtable
 
 from classroom.lab import Given, Lab, Submission
 
@@ -19,15 +20,14 @@ WITHOUT = re.compile(r"^[ \t]*#[ \t]*WITHOUT:[ \t]*(.+)$", re.M)
 
 def remarks(lab: Lab, submission: Submission) -> list[str]:
     """A sentence for each task that has something to look at."""
-    given, told = "\n".join(p.code for p in lab.parts if isinstance(p, Given)), []
+    given, told = "\n".join(part.code for part in lab.parts if isinstance(part, Given)), []
     taken = bound(given) - imports(given).keys() | set(dir(builtins))
     for task in lab.tasks:
         code = "\n".join(submission.answers.get(task.name, []))
-        names = used(code, forbidden(task.solution), imports(given))
-        if names:
+        if names := used(code, forbidden(task.solution), imports(given)):
             told.append(f"{task.name} uses {', '.join(names)}")
-        if replaced := sorted(taken & bound(code) - bound(task.solution)):
-            told.append(f"{task.name} replaces {', '.join(replaced)}")
+        if names := sorted(taken & bound(code) - bound(task.solution)):
+            told.append(f"{task.name} replaces {', '.join(names)}")
     return told
 
 
@@ -48,14 +48,8 @@ def used(code: str, unwanted: list[str], given: dict[str, str]) -> list[str]:
 
 def bound(code: str) -> set[str]:
     """The names that a cell gives a value, outside of functions."""
-    found = set(imports(code))
-    for node in parsed(code).body:
-        if isinstance(node, ast.FunctionDef | ast.ClassDef):
-            found.add(node.name)
-        else:
-            walked = (one for one in ast.walk(node) if isinstance(one, ast.Name))
-            found |= {one.id for one in walked if isinstance(one.ctx, ast.Store)}
-    return found
+    names = symtable.symtable(ast.unparse(parsed(code)), "a cell", "exec").get_symbols()
+    return {one.get_name() for one in names if one.is_assigned() or one.is_imported()}
 
 
 def parsed(code: str) -> ast.Module:

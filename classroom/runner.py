@@ -43,13 +43,9 @@ def attempt(code: str, label: str, names: dict, loose=()) -> dict | None:
         return None
     except BaseException as error:
         frames = traceback.extract_tb(error.__traceback__)
-        waits = isinstance(error, NotImplementedError)
-        kind = WRONG if isinstance(error, AssertionError) else ERROR
-        if waits and (not said_by(error) or "waits for your code here" in said_by(error)):
-            kind, says = UNANSWERED, "not answered yet"
-        else:
-            says = cut(describe(error, frames, loose))
-        return {"kind": kind, "says": says, "tasks": tasks_in(frame.filename for frame in frames)}
+        kind, says = describe(error, frames, loose)
+        tasks = tasks_in(frame.filename for frame in frames)
+        return {"kind": kind, "says": cut(says), "tasks": tasks}
 
 
 def execute(code: str, label: str, names: dict) -> None:
@@ -68,27 +64,20 @@ def without_magic(code: str) -> str:
         return re.sub(r"^([ \t]*)(?:[%!].*|\w[\w.]*\?+)$", r"\1pass", code, flags=re.M)
 
 
-def describe(error: BaseException, frames: traceback.StackSummary, loose=()) -> str:
-    """The message of a check, or the error with the student's own line."""
-    said = said_by(error)
-    if isinstance(error, AssertionError) and said:
-        return said
+def describe(error: BaseException, frames: traceback.StackSummary, loose=()) -> tuple[str, str]:
+    """The kind of an error; and a check's message, or the error with the student's own line."""
+    says = "".join(traceback.format_exception_only(error)).strip()
+    name, _, message = says.partition(": ")
+    if name == "AssertionError" and message:
+        return WRONG, message
+    if name == "NotImplementedError" and (not message or "waits for your code here" in message):
+        return UNANSWERED, "not answered yet"
     places = [frame for frame in frames if frame.filename.startswith(("<task", "<check"))]
-    said = f"{type(error).__name__}: {said}" if said else type(error).__name__
-    if isinstance(error, SyntaxError):
-        said += f", in {error.filename}: `{(error.text or '').strip()}`"
-    elif places:
-        said += f", in line {places[-1].lineno} of {places[-1].filename}: `{places[-1].line}`"
+    if places and not isinstance(error, SyntaxError):
+        says += f", in line {places[-1].lineno} of {places[-1].filename}: `{places[-1].line}`"
     if isinstance(error, NameError) and error.name in loose:
-        said += f". {error.name} is set in a cell without a mark: move it into the task's own cell"
-    return said
-
-
-def said_by(error: BaseException) -> str:
-    try:
-        return str(error).strip()
-    except BaseException:  # an exception of a student's own may fail to say what it is
-        return "its message cannot be shown"
+        says += f". {error.name} is set in a cell without a mark: move it into the task's own cell"
+    return WRONG if name == "AssertionError" else ERROR, says
 
 
 def cut(says: str) -> str:
@@ -115,10 +104,7 @@ def main(trace: str) -> None:
     os.dup2(2, 1)
     if hasattr(os, "fork"):
         behind_a_guard()
-    stood = open(trace, "w")
-    faulthandler.enable(stood)  # of a crash
-    if hasattr(faulthandler, "register"):
-        faulthandler.register(signal.SIGUSR1, stood, all_threads=False)  # the marker asks
+    faulthandler.enable(open(trace, "w"), all_threads=False)
     # An empty one, as a notebook has, whose classes pickle finds.
     sys.modules["__main__"] = module = types.ModuleType("__main__")
     names = vars(module)
@@ -142,7 +128,7 @@ def behind_a_guard() -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     with contextlib.suppress(ValueError):  # a lower one holds already
         resource.setrlimit(resource.RLIMIT_FSIZE, (LARGEST, LARGEST))
-    signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # it is the child that is asked
+    signal.signal(signal.SIGABRT, signal.SIG_IGN)  # it is the child's trace that is asked for
     die_with_parent()
     if child := os.fork():
         code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])

@@ -10,12 +10,8 @@ from mlm_lib.engine.files import write
 FORMULA = ("=", "+", "-", "@", "\t")  # what a spreadsheet may take for the beginning of one
 
 
-class NotOurTable(Refused):
-    """The file holds something else than the table that was asked for."""
-
-
 def parse(path: Path) -> tuple[list[str], list[dict], str]:
-    """The columns of a table, its rows, and its separator. Raises NotOurTable."""
+    """The columns of a table, its rows, and its separator. Raises Refused."""
     csv.field_size_limit(2**31 - 1)  # a cell may hold what a teacher has pasted
     try:
         text = path.read_bytes().decode("utf-8-sig")
@@ -24,15 +20,15 @@ def parse(path: Path) -> tuple[list[str], list[dict], str]:
         reader = csv.DictReader(file, restkey="more", restval="", delimiter=separator)
         rows = list(reader)
     except (OSError, ValueError, csv.Error) as error:
-        raise NotOurTable(f"{path} cannot be read as a table: {error}") from None
+        raise Refused(f"{path} cannot be read as a table: {error}") from None
     return list(reader.fieldnames or []), rows, separator
 
 
 def read(path: Path, needed: set[str], kind: str) -> list[dict]:
-    """The rows of a table of ours; none where there is no file yet. Raises NotOurTable."""
+    """The rows of a table of ours; none where there is no file yet. Raises Refused."""
     header, rows, _ = parse(path) if path.exists() else ([], [], "")
     if header and not needed <= set(header):
-        raise NotOurTable(f"{path} is no {kind}")
+        raise Refused(f"{path} is no {kind}, and is left as it is; name another file")
     return [{name: from_cell(text) for name, text in row.items()} for row in rows]
 
 

@@ -1,11 +1,28 @@
 """The numbers of the project's page, out of the measured reference scores."""
 
 import re
+from collections import defaultdict
 from pathlib import Path
+from statistics import mean
+
+from classroom.project import NAME, NATS, REFERENCES, USED, read_board
 
 PAGE = Path(__file__).with_name("project.md")
 CAREFUL, NEIGHBOURS, FREQUENCIES = "a careful student", "neighbours", "frequencies"
 SHORT, LESSON, NOTHING = "a careful student, 100 seconds", "lesson 08", "nothing learned"
+
+
+def measured() -> dict[str, dict]:
+    """What each reference came to: {name: its mean, least, most, seconds, seeds}."""
+    found = defaultdict(list)
+    for row in read_board(REFERENCES):
+        found[row[NAME]].append((float(row[NATS]), float(row[USED])))
+    known = {}
+    for name, runs in found.items():
+        nats, seconds = zip(*runs)
+        known[name] = {"mean": mean(nats), "least": min(nats), "most": max(nats)}
+        known[name] |= {"seconds": mean(seconds), "seeds": len(runs)}
+    return known
 
 
 def scale(known: dict[str, dict]) -> dict[int, float]:

@@ -11,10 +11,13 @@ of the site, three are for whoever teaches. A wrong option is a mistake that lab
     say = "..."
     mistake = "02.3: kept positions carry no label"    # a task, and a mistake of its row in labs.md
     because = "..."
+
+`python -m docs.questions 02` prints the teacher's.
 """
 
 import random
 import re
+import sys
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
@@ -100,3 +103,7 @@ def sheet(number: str) -> str:
         key += [f"## {place}: {right}"]
         key += ["\n".join(f"- {letter}. {option.because}" for letter, option in options)]
     return "\n\n".join(lines + key) + "\n"
+
+
+if __name__ == "__main__":
+    print(sheet(sys.argv[1]))

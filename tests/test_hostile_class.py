@@ -16,6 +16,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from classroom.grade import readable
 from classroom.lab import ROOT
 
 pytestmark = [
@@ -129,7 +130,7 @@ def odd_files(work, due):
         ),
         "no_cells.ipynb": (b'{"cells": []}', "has no mark"),
         "old.ipynb": (b'{"worksheets": [], "nbformat": 3}', "old format"),
-        "huge.ipynb": (b" " * 51_000_000, "51 MB"),
+        "huge.ipynb": (b" " * 51_000_000, "more than 50 MB"),
         "cut.ipynb": (text[: len(text) // 2].encode(), "is not a notebook"),
         "other.ipynb": (text.replace("tiny.", "huge.").encode(), "has no mark"),
     }
@@ -167,7 +168,7 @@ def marked(tmp_path_factory):
             cell["source"] += "\n# SOLUTION"
     put(sources / "tiny_a_lab.ipynb", source)
     due = {}
-    places = [str(out), str(folder / "marks_reports" / "honest0.txt")]
+    places = [str(out), str(folder / "marks_reports" / "a_honest" / "lab.ipynb")]
     for name, (task, code, points, words) in answers().items():
         put(work / name / "lab.ipynb", lab({task: code.replace("PLACES", repr(places))}))
         due[f"{name}/lab.ipynb"] = (points, words)
@@ -234,15 +235,12 @@ def test_nothing_that_an_answer_started_goes_on(marked):
     assert not [one for one in found if one.get("HOSTILE_CLASS") == folder]
 
 
-def test_each_student_has_a_report_of_his_own(marked):
+def test_what_was_marked_is_handed_back_by_its_own_name(marked):
     _, (rows, *_), reports = marked
-    files = [path.name for path in reports.glob("*.txt")]
-    assert len({name.casefold() for name in files}) == len(
-        {row["student"] for row in rows.values()}
-    )
-    assert all(stat.S_ISREG(path.stat().st_mode) for path in reports.glob("*.txt"))
-    texts = {path.read_text("utf-8") for path in reports.glob("[Aa]nna_*.txt")}
-    assert len(texts) == 2, "anna is not shown what Anna gets"
+    copies = [path for path in reports.rglob("*") if not path.is_dir()]
+    assert all(stat.S_ISREG(path.lstat().st_mode) for path in copies)
+    told = {readable(path.relative_to(reports).as_posix()) for path in copies}
+    assert told == {file for file, row in rows.items() if "tiny.1" in row and row["tiny.1"] != ""}
 
 
 def test_equal_work_is_named_to_the_teacher(marked):

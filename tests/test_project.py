@@ -14,10 +14,23 @@ from classroom import project
 from classroom.__main__ import main
 from classroom.edition import own_answers, student_edition
 from classroom.lab import Refused, labs
-from classroom.project import Questions, check, notebook, read_project, remarks, sound, start
-from classroom.scoreboard import COLUMNS, NAME, NATS, USED, append, board, read_board, references
-from classroom.tables import NotOurTable
-from docs.project_page import PAGE, fill, scale
+from classroom.project import (
+    COLUMNS,
+    NAME,
+    NATS,
+    USED,
+    Questions,
+    append,
+    board,
+    check,
+    notebook,
+    read_board,
+    read_project,
+    remarks,
+    sound,
+    start,
+)  # fmt: skip
+from docs.project_page import PAGE, fill, measured, scale
 from mlm_lib.grammar import Grammar
 
 # A model that is a table, with a place for what goes wrong.
@@ -43,11 +56,10 @@ def train(documents, vocabulary, seconds):
 # What stands in it, and what the refusal says.
 FAULTS = {
     "peeks": ("", "found[7][0, number[rows[7][asked[7][0]]]] += 1; found = "
-              "[one.log_softmax(-1) for one in found]", "peeks: at row 7, place"),
-    "crowd": ("", "found = [(one * len(rows[0])).log_softmax(-1) for one in found]",
-              "when the others are not asked"),
+              "[one.log_softmax(-1) for one in found]", "at row 7, place .* all of them hidden"),
     "dice": ("", "found = [(one * (1 + torch.rand(1))).log_softmax(-1) for one in found]",
-             "each time another answer"),
+             "the answer moves by .* is dropout off"),
+    "not begun": ("raise NotImplementedError", "", "train: not answered yet"),
     "never": ("table[:], table[0] = -torch.inf, 0", "", "has probability 0"),
     "late": ("import time\n    while time.process_time() < 4: pass", "", "of processor time"),
     "imports": ("import mlm_lib.grammar", "", "No module named .mlm_lib.grammar"),
@@ -93,13 +105,6 @@ def test_only_log_probabilities_of_the_right_shape_are_scored(says):
     assert sound(told, [[3], [0, 4]], 5) is told
     with pytest.raises(Refused, match=says):
         sound(UNSOUND[says](told), [[3], [0, 4]], 5)
-
-
-def test_a_notebook_that_was_not_begun_is_told_at_once(tmp_path):
-    path = tmp_path / "project.ipynb"
-    path.write_text(json.dumps(notebook({})), "utf-8")
-    with pytest.raises(Refused, match="project.16 waits for your code"):
-        check(path, seed=0)
 
 
 @pytest.mark.slow
@@ -152,7 +157,7 @@ def test_the_notebook_begins_with_the_students_own_answers(tmp_path):
     assert start(tmp_path) == (path, False)
     path.write_text(path.read_text("utf-8").replace("BETAS", "MOMENTA"), "utf-8")
     begun = path.read_bytes()
-    assert start(tmp_path)[0].name == "project_2.ipynb" and path.read_bytes() == begun
+    assert start(tmp_path) == (path, False) and path.read_bytes() == begun
 
 
 def test_an_answer_that_waits_is_not_taken_for_one(tmp_path):
@@ -169,7 +174,7 @@ def test_the_reference_fills_every_cell_that_the_students_notebook_leaves_open()
 
 
 def test_the_page_says_what_was_measured_and_what_is_checked():
-    page, known = PAGE.read_text("utf-8"), references()
+    page, known = PAGE.read_text("utf-8"), measured()
     assert fill(page, known) == page, "tests/scripts/project_scores.py writes it anew"
     assert all(f"| {name} |" in page for name in known)
     assert f"{project.EXACT:.4f} nats" in page and f"{project.SECONDS} in the end" in page
@@ -180,10 +185,10 @@ def test_the_page_says_what_was_measured_and_what_is_checked():
 def test_what_stands_in_for_something_to_build_is_remarked_upon(tmp_path):
     cell = "# TASK project.14: AdamW\nimport numpy, pandas\nstep = torch.optim.AdamW"
     told = remarks(read_project(save(tmp_path / "x.ipynb", {"14": cell})).answers)
-    assert told == ["project.14 uses pandas, torch.optim"]
+    assert told == ["pandas", "torch.optim"]
 
 
-def test_a_board_keeps_every_line_and_a_file_of_others_is_left_alone(tmp_path):
+def test_a_board_keeps_every_line_and_a_file_of_others_is_left_alone(tmp_path, monkeypatch):
     path, foreign = tmp_path / "scores.csv", tmp_path / "budget.csv"
     row = dict.fromkeys(COLUMNS, "1")
     append(path, row | {NAME: "=cmd", NATS: "0.2"})
@@ -194,11 +199,11 @@ def test_a_board_keeps_every_line_and_a_file_of_others_is_left_alone(tmp_path):
     assert [(row[NAME], row["room"]) for row in rows] == [("=cmd", "B"), ("anna", "")]
     with open(path, encoding="utf-8-sig", newline="") as file:
         assert next(csv.DictReader(file))[NAME] == "'=cmd"
-    known = {"a table": {"mean": 0.15, "least": 0.1, "most": 0.2, "seeds": 2}}
-    order = [line.split()[1].strip("[") for line in board(rows, known)]
+    monkeypatch.setattr(project, "references", lambda: {"a table": [0.1, 0.2]})
+    order = [line.split()[1].strip("[") for line in board(rows)]
     assert order == ["the", "anna", "a", "=cmd"]
     foreign.write_text("month,money\nmay,3\n")
-    with pytest.raises(NotOurTable):
+    with pytest.raises(Refused):
         append(foreign, row)
     assert foreign.read_text() == "month,money\nmay,3\n"
 

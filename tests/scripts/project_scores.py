@@ -16,9 +16,29 @@ from pathlib import Path
 import project_notebooks
 import torch
 
-from classroom.project import DOCUMENTS, SECONDS, Questions, Timed, check
-from classroom.scoreboard import NAME, REFERENCES, append, line, read_board, references
-from docs.project_page import CAREFUL, FREQUENCIES, LESSON, NEIGHBOURS, NOTHING, PAGE, SHORT, fill
+from classroom.project import (
+    DOCUMENTS,
+    NAME,
+    REFERENCES,
+    SECONDS,
+    Questions,
+    Timed,
+    append,
+    check,
+    line,
+    read_board,
+)  # fmt: skip
+from docs.project_page import (
+    CAREFUL,
+    FREQUENCIES,
+    LESSON,
+    NEIGHBOURS,
+    NOTHING,
+    PAGE,
+    SHORT,
+    fill,
+    measured,
+)  # fmt: skip
 from mlm_lib.encoder import EncoderConfig
 from mlm_lib.engine.files import write
 from mlm_lib.grammar import Grammar
@@ -120,7 +140,7 @@ def lesson_08(documents, vocabulary, seed):
     return predict
 
 
-def measured(reference, seed):
+def score(reference, seed):
     """The score of a reference on the very documents that a check with this seed draws."""
     grammar = Grammar.load()
     documents, since = grammar.sample(DOCUMENTS, seed=2 * seed), time.process_time()
@@ -140,10 +160,10 @@ def careful(seed, seconds=SECONDS):
 
 
 REFERENCE = {
-    NOTHING: partial(measured, nothing),
-    FREQUENCIES: partial(measured, frequencies),
-    NEIGHBOURS: partial(measured, neighbours),
-    LESSON: partial(measured, lesson_08),
+    NOTHING: partial(score, nothing),
+    FREQUENCIES: partial(score, frequencies),
+    NEIGHBOURS: partial(score, neighbours),
+    LESSON: partial(score, lesson_08),
     CAREFUL: careful,
     SHORT: partial(careful, seconds=100),
 }
@@ -159,4 +179,4 @@ if __name__ == "__main__":
                 row = {NAME: name} | REFERENCE[name](seed)
                 append(REFERENCES, row)
                 print(*row.values(), flush=True)
-    write(PAGE, fill(PAGE.read_text("utf-8"), references()))
+    write(PAGE, fill(PAGE.read_text("utf-8"), measured()))
