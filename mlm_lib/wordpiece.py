@@ -66,7 +66,10 @@ class WordPieceTokenizer:
     # -------------------------------------------------------------------------------- training
 
     @classmethod
-    def train(cls, texts, vocab_size, *, min_frequency=2, lowercase=True, limit_alphabet=1000):
+    def train(
+        cls, texts, vocab_size, *,
+        min_frequency=2, lowercase=True, limit_alphabet=1000, initial_alphabet="",
+    ):  # fmt: skip
         """Learn a vocabulary: merge, again and again, the two neighbouring pieces seen most often.
 
         Equal counts are decided by the alphabet (the smaller pair of strings wins), so the same
@@ -79,11 +82,14 @@ class WordPieceTokenizer:
             min_frequency: a pair seen less often is not merged.
             limit_alphabet: how many of the commonest characters to keep, None for all; words with
                 others can only be `[UNK]`.
+            initial_alphabet: characters that are kept even if the texts do not hold them, such as
+                `string.printable`; a str or a list. They count towards `limit_alphabet`.
 
         Raises:
             ValueError: texts without a word, or a vocab_size too small for their characters.
         """
         whole_number("limit_alphabet", limit_alphabet, none=True)
+        initial = _symbols_of_alphabet(initial_alphabet, lowercase)
         # 1. How often does each word come, and each letter?
         words = count_words(texts, lowercase=lowercase)
         if not words:
@@ -93,11 +99,14 @@ class WordPieceTokenizer:
             for letter in word:
                 letters[letter] += count
         # 2. Words in single letters: stone -> s ##t ##o ##n ##e
-        common = sorted(letters, key=lambda letter: (-letters[letter], letter))[:limit_alphabet]
+        letters.update(dict.fromkeys(initial, 0))
+        order = sorted(letters, key=lambda letter: (-letters[letter], letter))
+        common = sorted(order, key=lambda letter: letter not in initial)[:limit_alphabet]
         kept = set(common)
         symbols = [symbols_of(word, kept) for word in words]
         # 3. The vocabulary begins with the special tokens, the alphabet and its ## forms.
         continued = {symbol for parts in symbols for symbol in parts[1:]}
+        continued |= {PREFIX + letter for letter in kept if initial.get(letter)}
         vocab = dict.fromkeys([*SPECIAL_TOKENS, *sorted(common), *sorted(continued)])
         if len(vocab) > vocab_size:
             raise ValueError(f"vocab_size={vocab_size}; its letters need {len(vocab)}; raise it")
@@ -208,6 +217,19 @@ def match_longest(word, vocab):
 
 
 # ------------------------------------------------------------------------------------ merging
+
+
+def _symbols_of_alphabet(characters, lowercase):
+    """{character: whether it can continue a word}, as the tokenizer's normalisation leaves them.
+
+    A punctuation mark is always a word by itself, so that it never continues one.
+    """
+    found = {}
+    for character in characters:
+        # "é" becomes "e", "%" stands apart from the "a" before it, and white space leaves nothing.
+        first, *apart = split_words("a" + character, lowercase=lowercase)
+        found |= dict.fromkeys(first[1:], True) | dict.fromkeys("".join(apart), False)
+    return found
 
 
 def symbols_of(word, kept):

@@ -102,10 +102,6 @@ def test_transformers_is_imported_where_things_are_converted_and_nowhere_else():
     assert subprocess.run([sys.executable, "-c", code], cwd=PACKAGE.parent).returncode == 0
 
 
-def test_the_package_keeps_its_budget():
-    assert budget.over() == []
-
-
 # ------------------------------------------------------------------------------------ form
 
 

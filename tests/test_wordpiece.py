@@ -4,6 +4,7 @@ import copy
 import csv
 import pickle
 import random
+import string
 import time
 from collections import Counter
 from functools import cache
@@ -252,6 +253,32 @@ def test_limit_alphabet_keeps_the_commonest_characters():
     tokenizer = WordPieceTokenizer.train(texts, 100, limit_alphabet=2, min_frequency=99)
     assert list(tokenizer.vocab) == [*SPECIAL_TOKENS, "c", "x", "##c", "##x"]
     assert tokenizer.tokenize("cx ca") == ["c", "##x", "[UNK]"]
+
+
+def test_an_initial_alphabet_is_kept_though_no_text_holds_it():
+    signs = string.ascii_letters + string.digits + string.punctuation + "“”‘’–—…€½"
+    tokenizer = WordPieceTokenizer.train(TEN_WORDS, 250, initial_alphabet=signs)
+    unseen = "<br /> 5€ 3½ “zebra” — it’s 100% [new], isn't it… #1 @you $2 a_b\\c^d `e` {f|g} ~h"
+    assert "[UNK]" not in tokenizer.tokenize(unseen)
+    assert "[UNK]" in WordPieceTokenizer.train(TEN_WORDS, 250).tokenize(unseen)
+    # A sign that always stands apart continues no word, and a capital letter is lower-cased first.
+    assert not {"##%", "##“", "A", "##A"} & set(tokenizer.vocab)
+    assert {"##z", "##5", "##€", "##½"} <= set(tokenizer.vocab)
+    cased = WordPieceTokenizer.train(TEN_WORDS, 250, lowercase=False, initial_alphabet=["A", "é"])
+    assert {"A", "##A", "é", "##é"} <= set(cased.vocab)
+    # The merges are those of the texts alone.
+    plain = WordPieceTokenizer.train(TEN_WORDS, 10**6)
+    assert set(plain.vocab) < set(
+        WordPieceTokenizer.train(TEN_WORDS, 10**6, initial_alphabet="%").vocab
+    )
+
+
+def test_an_initial_alphabet_comes_first_within_the_limit():
+    texts = ["ccc xxx cx ca az"]
+    tokenizer = WordPieceTokenizer.train(
+        texts, 100, limit_alphabet=2, min_frequency=99, initial_alphabet="z"
+    )
+    assert list(tokenizer.vocab) == [*SPECIAL_TOKENS, "c", "z", "##c", "##z"]
 
 
 @pytest.mark.parametrize(
