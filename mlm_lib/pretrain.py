@@ -55,8 +55,9 @@ from mlm_lib.corpus import load_corpus, pack_blocks
 from mlm_lib.diffusion import DiffusionCollator
 from mlm_lib.encoder import EncoderConfig
 from mlm_lib.engine.checkpoints import Checkpoints
-from mlm_lib.engine.files import only_writer
+from mlm_lib.engine.files import only_writer, write
 from mlm_lib.engine.log import TrainingStopped
+from mlm_lib.engine.precision import device_taken, precision_taken
 from mlm_lib.engine.prepared import Prepared
 from mlm_lib.gap import answers_back
 from mlm_lib.grammar import Grammar
@@ -65,7 +66,7 @@ from mlm_lib.masking import MaskingCollator
 from mlm_lib.modern import ModernConfig
 from mlm_lib.pretrained import load_checkpoint, save_pretrained
 from mlm_lib.training import HeldOut, ShowPredictions, TrainingConfig, train
-from mlm_lib.wordpiece import SPECIAL_TOKENS, WordPieceTokenizer
+from mlm_lib.wordpiece import WordPieceTokenizer
 
 # What holds where a recipe is silent and no class has a default: a model that a laptop trains. Rows
 # of like length share a batch.
@@ -80,7 +81,9 @@ COLLATORS = {"masked": MaskingCollator, "diffusion": DiffusionCollator}  # by ob
 ENCODERS = {"bert": (EncoderConfig, 4), "modern": (ModernConfig, 1.5)}
 SHORTEST = 3  # ids in a row: [CLS], a word, [SEP]
 # What may stand for a value in a recipe, where neither annotation nor default tells: by its key.
-KINDS = {"sentences": [list], "worlds": [list], "initial_alphabet": [str, list]}
+KINDS = {
+    "sentences": [list], "worlds": [list], "initial_alphabet": [str, list], "lowercase": [bool],
+}  # fmt: skip
 WORDS = {bool: "true or false", Real: "a number", str: "a text in quotes", list: "a list"}
 AS_TOML = {int: Real, float: Real, tuple: list}
 # Keys that are read here, before the rest of the table goes to its class.
@@ -290,10 +293,13 @@ def pretrain(recipe, out, *, resume=False):
             if max_length < shape.max_length:
                 told = f"of the {shape.max_length} positions that the model has and keeps"
                 print(f"a row has at most {max_length} tokens, {told}")
+            print(_what_is_kept(config, out))
+            if told := _precision(config, begun):
+                print(told)
             for name, nats in floors.items():
                 print(f"{name}: no model can go below {nats:.4f} nats a word of those held out")
             if not begun and start is None:
-                tokenizer.save(vocab_file)
+                _save_vocabulary(tokenizer, vocab_file)
 
         # 4. Training.
         def evaluate(model):
@@ -343,7 +349,7 @@ def _shape(start, said):
     if start is None:
         encoder = choice("[model] encoder", said.pop("encoder", "bert"), ENCODERS)
         config, times = ENCODERS[encoder]
-        if isinstance(said["hidden_size"], int):
+        if isinstance(said["hidden_size"], Real):
             said.setdefault("intermediate_size", int(times * said["hidden_size"]))
         shape = made("[model]", config, said, vocab_size=1, pad_token_id=None)
         return shape, whole_number("[model] max_length", shape.max_length, SHORTEST)
@@ -394,19 +400,27 @@ def _tokenizer(start, data, own, said):
     return made("[tokenizer]", WordPieceTokenizer.train, said, data.texts())
 
 
-def _read_vocabulary(own, vocab_file, lowercase=True):
+def _read_vocabulary(own, vocab_file, lowercase=None):
     """The tokenizer of a vocab.txt, or of the copy of it that a run which goes on has."""
-    file = Path(path_name("vocab_file", vocab_file)).expanduser()
+    file = own or Path(path_name("vocab_file", vocab_file)).expanduser()
+    if own and lowercase is None:  # as the files beside the original said when the run began
+        lowercase = json.loads(_beside(own).read_text("utf-8"))["do_lower_case"]
     try:
-        tokenizer = WordPieceTokenizer.from_vocab(own or file, lowercase=lowercase)
+        how = {} if lowercase is None else {"lowercase": lowercase}
+        return WordPieceTokenizer.from_vocab(file, **how)
     except UnicodeDecodeError as error:
-        raise ValueError(f"vocab_file={vocab_file!r} is not UTF-8 ({error})") from error
-    words = [token for token in tokenizer.vocab if token not in SPECIAL_TOKENS]
-    capitals = [token for token in words if token != token.lower()]
-    if lowercase and capitals:
-        told = f"{len(capitals):,} tokens of {vocab_file} have capitals, such as {capitals[:3]}"
-        warnings.warn(f"{told}; texts that are lower-cased never reach them: lowercase = false")
-    return tokenizer
+        raise ValueError(f"{file} is not UTF-8 ({error})") from error
+
+
+def _save_vocabulary(tokenizer, vocab_file):
+    """Writes a vocab.txt, and beside it how texts are treated, as transformers reads it."""
+    told = {"tokenizer_class": "BertTokenizer", "do_lower_case": tokenizer.lowercase}
+    write(_beside(vocab_file), json.dumps(told))
+    tokenizer.save(vocab_file)
+
+
+def _beside(vocab_file):
+    return vocab_file.with_name("tokenizer_config.json")
 
 
 def _model(shape, tokenizer, start, seed):
@@ -435,6 +449,25 @@ def _shown(said, tokenizer, max_length):
         if ids.shape[1] > max_length:
             raise ValueError(f"[show] {text!r} has {ids.shape[1]} tokens; max_length={max_length}")
     return [shown] if shown.rows else []
+
+
+def _what_is_kept(config, out):
+    """When checkpoints are written, and where, in one line."""
+    when = [f"{config.checkpoint_seconds:g} seconds"] if config.checkpoint_seconds else []
+    when += [f"{config.checkpoint_every:,} steps"] if config.checkpoint_every else []
+    when = f"every {' and every '.join(when)}, and at the end" if when else "at the end"
+    return f"a checkpoint {when}, in {out / 'checkpoints'}, where the last {config.keep} are kept"
+
+
+def _precision(config, begun):
+    """Which precision "auto" is, and why, in one line; None where a precision was asked for."""
+    device = "cpu" if config.device == "cpu" else device_taken().type
+    if config.precision != "auto" or config.device not in ("auto", device):  # `train` refuses this
+        return None
+    if begun is not None:
+        return "precision: that in which the run began"
+    name, why = precision_taken(device)
+    return f"precision: {name}, because {why}"
 
 
 def _how_to_use(folder):
