@@ -241,7 +241,7 @@ def train(model, dataset, collator, config, *, out=None, resume=False, evaluate=
                 )
             encoder.unpadded = True
         optimizers = Optimizers(model, config, device)
-        encoder = _encoder_weights(model, optimizers.weights) if config.head_steps else []
+        inside = _encoder_weights(model, optimizers.weights) if config.head_steps else []
         if optimizers.sparse and processes > 1:
             raise ValueError("the model has sparse gradients; only one process can train it")
         history, random_states = History(), RandomStates(device, rank)
@@ -308,7 +308,7 @@ def train(model, dataset, collator, config, *, out=None, resume=False, evaluate=
             _refuse_weights_unread(batch, model)
             turns = -(-len(batch["input_ids"]) // processes)  # no more than there are rows
             turns = min(turns, config.gradient_accumulation_steps)
-            still = encoder if history.step < config.head_steps else []
+            still = inside if history.step < config.head_steps else []
 
             # 2) The loss over all processes and turns, and its gradient. After the last turn the
             #    processes average their gradients by themselves, or, where weights stand still,

@@ -814,7 +814,7 @@ def test_two_processes_train_as_one(together, name):
     for weight, tensor in load(two / f"{name}-0.pt").items():
         torch.testing.assert_close(tensor, alone[weight], rtol=1e-5, atol=1e-5, msg=weight)
     rows = [timeless(log_of(folder / name)) for folder in together]
-    assert [row["step"] for row in rows[0]] == list(range(1, 10))
+    assert [row["step"] for row in rows[0]] == list(range(name != "start", 10))
     assert len(rows[0]) == len(rows[1])
     for mine, theirs in zip(*rows):
         assert mine == pytest.approx(theirs, rel=1e-4, abs=1e-5)
@@ -826,6 +826,36 @@ def test_all_processes_hold_the_same_weights_and_go_on_to_the_bit(together):
         assert_same(*(load(together[1] / f"{name}-{rank}.pt") for rank in (0, 1)))
     assert_same(*(load(together[1] / f"dropout in {runs}-0.pt") for runs in (1, 2)))
     assert checkpoints(together[1] / "dropout in 2") == ["step-00000003", "step-00000006"]
+
+
+@pytest.mark.slow
+def test_with_dropout_two_processes_share_masks_and_order_and_learn_as_much_as_one(together):
+    one, two = (log_of(folder / "drops") for folder in together)
+    for name in ("step", "epoch", "tokens"):
+        assert [row[name] for row in one] == [row[name] for row in two]
+    rates = [[row["learning_rate"] for row in rows[1:]] for rows in (one, two)]
+    assert rates[0] == rates[1]
+    assert [row["loss"] for row in one[1:]] != [row["loss"] for row in two[1:]]
+    before, *after = one[0]["held_out_loss"], *(rows[-1]["held_out_loss"] for rows in (one, two))
+    assert one[0]["held_out_loss"] == pytest.approx(two[0]["held_out_loss"], rel=1e-6)
+    assert abs(after[0] - after[1]) < 0.1 < 0.5 < before - max(after)
+
+
+@pytest.mark.slow
+def test_all_processes_keep_checkpoints_by_one_clock_and_one_of_them_tells_how_far_it_is(together):
+    one, two = together
+    assert checkpoints(two / "by the clock") == [f"step-{step:08d}" for step in (10, 20, 25)]
+    assert len(checkpoints(one / "by the clock")) == 25
+    assert_same(*(load(two / f"by the clock-{rank}.pt") for rank in (0, 1)))
+    lines = [(two / f"lines-{rank}.txt").read_text().splitlines() for rank in (0, 1)]
+    assert [len(some) for some in lines] == [25, 0] and lines[0][9].startswith("step 10 of 25, ")
+
+
+@pytest.mark.slow
+def test_processes_whose_machines_differ_compute_in_one_precision(together):
+    files = [together[0] / "precision-alone.txt"]
+    files += [together[1] / f"precision-{rank}.txt" for rank in (0, 1)]
+    assert [file.read_text() for file in files] == ["bf16", "bf16", "bf16"]
 
 
 @pytest.mark.slow
