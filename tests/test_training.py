@@ -465,7 +465,7 @@ def test_a_batch_without_labels_counts_nothing(make):
 
     collate.calls = 0
     _, history = go(model=make(), collate=collate, log_every=1)
-    assert np.isnan(history.rows[2]["loss"]) and history.rows[2]["gradient_norm"] == 0.0
+    assert "loss" not in history.rows[2] and history.rows[2]["gradient_norm"] == 0.0
     assert history.step == 10 and history.rows[-1]["loss"] > 0
 
 
@@ -482,9 +482,9 @@ def test_steps_without_a_label_do_not_lower_the_logged_loss(log_every):
     _, history = go(model=model, collate=collate, log_every=log_every)
     losses = np.array(model.losses).reshape(-1, log_every)
     places = np.arange(10).reshape(-1, log_every) % 2 == 0
-    due = [row[kept].mean() if kept.any() else np.nan for row, kept in zip(losses, places)]
-    assert history.curve("loss")[1] == pytest.approx(due, nan_ok=True)
-    assert history.step == 10 and 3 < np.nanmean(due) < 4
+    due = [row[kept].mean() for row, kept in zip(losses, places) if kept.any()]
+    assert history.curve("loss")[1] == pytest.approx(due)
+    assert len(history.rows) == 10 / log_every and 3 < np.mean(due) < 4
 
 
 @pytest.mark.parametrize("keys", [["input_ids"], ["input_ids", "attention_mask"]])
@@ -592,7 +592,7 @@ def test_a_step_in_parts_is_that_of_the_whole_batch(kind, number):
     for name, weight in model.state_dict().items():
         torch.testing.assert_close(weight, whole.state_dict()[name], rtol=1e-4, atol=1e-5, msg=name)
     for row, other in zip(timeless(rows.rows), timeless(others.rows), strict=True):
-        assert row == pytest.approx(other, rel=1e-4, abs=1e-6, nan_ok=True)
+        assert row == pytest.approx(other, rel=1e-4, abs=1e-6)
 
 
 def test_a_part_holds_its_share_of_the_rows_and_no_more_parts_are_made_than_rows():
@@ -838,7 +838,7 @@ def test_with_dropout_two_processes_share_masks_and_order_and_learn_as_much_as_o
     assert [row["loss"] for row in one[1:]] != [row["loss"] for row in two[1:]]
     before, *after = one[0]["held_out_loss"], *(rows[-1]["held_out_loss"] for rows in (one, two))
     assert one[0]["held_out_loss"] == pytest.approx(two[0]["held_out_loss"], rel=1e-6)
-    assert abs(after[0] - after[1]) < 0.1 < 0.5 < before - max(after)
+    assert abs(after[0] - after[1]) < 0.02 < 0.1 < before - max(after)
 
 
 @pytest.mark.slow
