@@ -438,17 +438,25 @@ def _model(shape, tokenizer, start, seed):
     """A new model, or the checkpoint's weights under what may differ in its config."""
     if start is None:
         shape = replace(shape, vocab_size=len(tokenizer), pad_token_id=tokenizer.pad_token_id)
+    _refuse_what_no_memory_holds(shape)
     torch.manual_seed(seed)
+    model = MaskedLanguageModel.from_config(shape)
+    if start is not None:
+        model.load_state_dict(start[0].state_dict())
+    return model
+
+
+def _refuse_what_no_memory_holds(shape):
+    """Asks for the memory of all weights at once, and fills none of it."""
     try:
-        model = MaskedLanguageModel.from_config(shape)
-    except RuntimeError as error:
+        with torch.device("meta"):
+            model = MaskedLanguageModel.from_config(shape)
+        torch.empty(sum(weight.numel() for weight in model.parameters()))
+    except RuntimeError as error:  # torch has no other name for it
         if not re.search("memory|overflow", str(error)):
             raise
         told = f"a model of {shape} does not fit into the memory; lower its sizes"
         raise ValueError(f"[model] {told}") from error
-    if start is not None:
-        model.load_state_dict(start[0].state_dict())
-    return model
 
 
 def _shown(said, tokenizer, max_length):
