@@ -1010,7 +1010,8 @@ def test_a_vocabulary_of_ones_own_is_used_as_it_is(vocabulary, asked, monkeypatc
     found = asked("--config", of_vocabulary("lowercase = false\n", file))
     assert found["model"].embedder.config.vocab_size == len(vocabulary)
     texts = found["dataset"].parts[0].train
-    assert list(found["dataset"])[0] == vocabulary.encode(texts[0])
+    *row, _ = found["dataset"][0]  # a long text makes several rows, each with a [SEP] at its end
+    assert row == vocabulary.encode(texts[0])[: len(row)]
     assert any("Anna" in text for text in texts)
 
 
