@@ -567,7 +567,8 @@ class ShowPredictions:
         self.rows = [(text, torch.tensor([tokenizer.encode(text)])) for text in sentences]
         for text, ids in self.rows:  # (1, T)
             if not (ids == tokenizer.mask_token_id).any():
-                raise ValueError(f"{text!r} has no [MASK], so there is nothing to predict")
+                written = getattr(tokenizer, "mask_token", "[MASK]")
+                raise ValueError(f"{text!r} has no {written}, so there is nothing to predict")
 
     @torch.no_grad()
     def __call__(self, model, step, row):

@@ -124,6 +124,14 @@ def test_a_finished_run_that_is_resumed_changes_nothing_and_with_more_steps_goes
     assert steps == [11, 12, 13] and [row["step"] for row in log_of(tmp_path)] == [10, 13]
 
 
+def test_a_run_whose_dropout_of_attention_is_said_otherwise_goes_on(tmp_path):
+    go(tmp_path, model=tiny(attention_dropout=0.1), steps=6)
+    resumed, _ = go(tmp_path, steps=12, resume=True)
+    assert_same(go(steps=12)[0], resumed)
+    with pytest.raises(ValueError, match="dropout=0.2"):
+        go(tmp_path, model=tiny(attention_dropout=0.2), steps=15, resume=True)
+
+
 def test_a_run_is_lengthened_from_the_stable_part_of_its_schedule(tmp_path):
     def run(out=None, **settings):
         return go(out, schedule="wsd", warmup=2, log_every=1, **settings)

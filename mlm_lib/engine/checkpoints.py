@@ -93,7 +93,7 @@ class Checkpoints:
             told = f"{path} is damaged, or another version's ({type(error).__name__})"
             raise ValueError(f"{told}; delete it to go on from {before[-1]}") from None
         for name in [*run, *then]:
-            if then.get(name) != run.get(name):
+            if then.get(name) != run.get(name) and not _only_said_otherwise(name, then, run):
                 was, now = shown(then.get(name)), shown(run.get(name))
                 told = f"{path} was trained with {name}={was}, now it is {now}"
                 raise ValueError(f"{told}; resume with what it was, or start in another folder")
@@ -102,6 +102,15 @@ class Checkpoints:
         model.load_state_dict(own, strict=False)
         for name, part in parts.items():
             part.load_state_dict(state[name])
+
+
+def _only_said_otherwise(name, then, run):
+    """Whether one run gives attention's dropout as a number and the other as None, "as `dropout`".
+
+    The number that acts is in the lines that describe the model, and these must agree.
+    """
+    values = then.get(name, 0), run.get(name, 0)
+    return name == "model.EncoderConfig.attention_dropout" and None in values
 
 
 def _own_tensors(model):
