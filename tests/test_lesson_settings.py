@@ -73,7 +73,8 @@ REFUSED = {
     "09": [MODERN, {"SEED": 2**32}, {"LEARNING_RATE": 1e-2}, {"FACTORS": []}, {"FACTORS": ["2"]},
         {"HELD_OUT": 1}, {"MAX_LENGTH": 300}, {"OTHER": "nowhere"}, {"CORPUS": "nowhere"},
         {"SENTENCES": ["a [MASK] and [MASK]"]}, {"SENTENCES": ["no blank here"]},
-        {"CORPUS": "docs", "OTHER": "docs"}, {"LEARNING_RATE": 1e-6}, {"OWN": "nowhere.txt"}],
+        {"CORPUS": "docs", "OTHER": "docs"}, {"LEARNING_RATE": 1e-6}, {"OWN": "nowhere.txt"},
+        {"OWN": "unknown.txt"}],
     "10": [MODERN, {"SEED": 2**32-1}, {"DOCUMENTS": 10}, {"WIDTH": 5000}, {"MASKED_STEPS": 9.5},
         {"WORLD": "moon"}, {"WIDTH": 0}, {"STEPS": 5}, {"HELD_OUT": 3}],
     "11": [{"CORPUS": "nowhere.txt"}, {"SAMPLES": 8192}, {"FULL_STEPS": 7}, {"LARGEST": 5000000},
@@ -113,6 +114,7 @@ def checkpoints(tmp_path_factory):
     other_checkpoints.a_small_bert(folder / "small")
     other_checkpoints.another_bert(folder / "other")
     other_checkpoints.a_modernbert(folder / "modern")
+    (folder / "unknown.txt").write_text("\n\n".join(n * "😭 " for n in range(1, 20)), "utf-8")
     return folder
 
 
@@ -209,6 +211,25 @@ def test_own_texts_go_by_the_last_part_of_their_path(names, tmp_path, capsys):
     run("09", {"CORPUS": f"{path}:review"} | SMALL, names)
     said = capsys.readouterr().out
     assert "on films.csv:review" in said and str(tmp_path) not in said
+
+
+@pytest.mark.slow
+def test_an_evaluation_asks_once_for_each_token_but_for_no_special_one(names):
+    for number, cell in begin(lesson_of("09"), names, SMALL):
+        execute(cell.source, f"cell {number}", names)
+        if "surprises" in names:
+            break
+    special = set(names["tokenizer"].all_special_ids)
+    texts = ["the film was great .", "i cried 😭 at the end", "a [MASK] here [SEP] and [CLS] there",
+             "😭 [UNK] 😭", "味味 was unforgettably good 😭"]  # fmt: skip
+    for row in map(names["tokenizer"].encode, texts):
+        own = [index not in special for index in row]
+        for whole_words in (False, True):
+            asked = names["each_token_once"](row, whole_words)["labels"] != -100
+            assert asked.sum(0).tolist() == own
+            (found,) = names["surprises"](names["model"], [row], whole_words)
+            assert len(found) == sum(own) and (found > 0).all()
+    assert names["unknown"](list(map(names["tokenizer"].encode, texts[:2]))) == 1 / 11
 
 
 # Three labels with names of their own, semicolons and quotes in the texts, other column names.
