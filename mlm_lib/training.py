@@ -241,7 +241,7 @@ def train(model, dataset, collator, config, *, out=None, resume=False, evaluate=
                 )
             encoder.unpadded = True
         optimizers = Optimizers(model, config, device)
-        encoder = _encoder_weights(model, optimizers.weights) if config.head_steps else []
+        inside = _encoder_weights(model, optimizers.weights) if config.head_steps else []
         if optimizers.sparse and processes > 1:
             raise ValueError("the model has sparse gradients; only one process can train it")
         history, random_states = History(), RandomStates(device, rank)
@@ -272,6 +272,7 @@ def train(model, dataset, collator, config, *, out=None, resume=False, evaluate=
         bf16 = history.precision == "bf16"
         hidden = None if config.progress is None else not config.progress
         bar = tqdm(total=config.steps, initial=history.step, disable=True if rank else hidden)
+        # IPython, and so each notebook, says that it is there by the name __IPYTHON__.
         unseen = config.progress is None and bar.disable and not hasattr(builtins, "__IPYTHON__")
         progress = Progress(history, config.steps, config.seconds) if unseen and not rank else None
 
@@ -308,7 +309,7 @@ def train(model, dataset, collator, config, *, out=None, resume=False, evaluate=
             _refuse_weights_unread(batch, model)
             turns = -(-len(batch["input_ids"]) // processes)  # no more than there are rows
             turns = min(turns, config.gradient_accumulation_steps)
-            still = encoder if history.step < config.head_steps else []
+            still = inside if history.step < config.head_steps else []
 
             # 2) The loss over all processes and turns, and its gradient. After the last turn the
             #    processes average their gradients by themselves, or, where weights stand still,
@@ -358,15 +359,18 @@ def train(model, dataset, collator, config, *, out=None, resume=False, evaluate=
             evaluating = evaluate and (over or due(config.evaluate_every))
             if over or due(config.log_every) or evaluating:
                 speed = (history.tokens - tokens_before) / (history.seconds - seconds_before)
+                loss = history.mean_loss()
                 row = {
-                    "step": history.step, "epoch": order.epoch, "loss": history.mean_loss(),
+                    "step": history.step, "epoch": order.epoch, "loss": loss,
                     "learning_rate": rate, "gradient_norm": history.norm, "tokens": history.tokens,
                     "seconds": round(history.seconds, 3), "tokens_per_second": round(speed, 1),
                 }  # fmt: skip
+                if math.isnan(loss):
+                    del row["loss"]  # there was nothing to predict
                 if evaluating:
                     row = dict(**row, **evaluated())  # Python refuses a name that the row has
                 history.rows.append(row)
-                bar.set_postfix(loss=f"{row['loss']:.3f}", tokens_per_second=f"{speed:.0f}")
+                bar.set_postfix(loss=f"{loss:.3f}", tokens_per_second=f"{speed:.0f}")
                 if log:
                     log.write(row)
             bar.update()

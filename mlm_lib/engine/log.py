@@ -27,8 +27,8 @@ class History:
         rows: one dictionary for each logged step, as in `log.jsonl`: `step`, `epoch`, `loss` (nats,
             mean since the row before), `learning_rate`, `gradient_norm` (before clipping), `tokens`
             (real ones, so far), `seconds`, `tokens_per_second`, and what the evaluation returned.
-            NaN and infinity are `null` in the file. The loss of steps without any label is NaN.
-            With `evaluate_at_start` the first row is that of step 0. It has no `loss`.
+            NaN and infinity are `null` in the file. A row has no `loss` if none of its steps had a
+            label, or if it is the row of step 0, which `evaluate_at_start` writes.
         step, tokens, seconds: totals, resumed runs included.
         precision: "fp32" or "bf16", in which the run computes.
 
