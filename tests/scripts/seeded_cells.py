@@ -4,6 +4,7 @@ finds no accelerator, as all that is compared with what is stored."""
 
 import cpu_only  # IPython puts this folder on the path while it runs this file
 
+
 def watch():
     import torch
     from IPython import get_ipython
