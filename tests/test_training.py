@@ -33,11 +33,12 @@ from transformers import BertForMaskedLM, DataCollatorForLanguageModeling
 
 from mlm_lib import training
 from mlm_lib.diffusion import DiffusionCollator
+from mlm_lib.engine import precision as engine_precision
 from mlm_lib.engine.log import History, TrainingStopped
 from mlm_lib.masked_lm import MaskedLanguageModel
 from mlm_lib.modern import ModernConfig
 from mlm_lib.pretrained import from_hf, to_hf
-from mlm_lib.training import HeldOut, ShowPredictions, TrainingConfig
+from mlm_lib.training import HeldOut, ShowPredictions, TrainingConfig, precision_taken
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -249,15 +250,100 @@ def test_bf16_keeps_float32_weights_and_leaves_no_trace():
     assert_same(go(steps=3)[0], go(steps=3)[0])
 
 
+MACHINES = {  # whether it has instructions for bfloat16, seconds in fp32 and in bf16
+    "none": (False, (9.0, 1.0)), "fast": (True, (3.0, 1.0)), "slow": (True, (1.0, 1.5)),
+    "a little slow": (True, (1.0, 1.01)), "as fast": (True, (1.0, 1.0)),
+}  # fmt: skip
+
+
+@pytest.fixture
+def machine(monkeypatch):
+    def pretend(name):
+        native, times = MACHINES[name]
+        monkeypatch.setattr(engine_precision, "native_bf16", lambda device="cpu": native)
+        monkeypatch.setattr(engine_precision, "layer_times", lambda threads: times)
+        monkeypatch.setattr(training, "native_bf16", lambda device="cpu": native)
+
+    return pretend
+
+
 @pytest.mark.parametrize(
-    "precision, native, autocast",
-    [("auto", False, False), ("auto", True, True), ("bf16", False, True), ("fp32", True, False)],
-)
-def test_auto_is_bf16_only_where_the_hardware_has_it(monkeypatch, precision, native, autocast):
-    monkeypatch.setattr(training, "native_bf16", lambda device="cpu": native)
+    "precision, name, taken",
+    [
+        ("auto", "none", "fp32"), ("auto", "fast", "bf16"), ("auto", "slow", "fp32"),
+        ("auto", "a little slow", "fp32"), ("auto", "as fast", "fp32"), ("bf16", "slow", "bf16"),
+        ("bf16", "none", "bf16"), ("fp32", "fast", "fp32"),
+    ],
+)  # fmt: skip
+def test_auto_is_what_is_faster_on_this_machine(machine, precision, name, taken):
+    machine(name)
     model = Recorder()
-    go(model=model, steps=2, precision=precision)
-    assert model.autocast == {autocast}
+    _, history = go(model=model, steps=2, precision=precision)
+    assert model.autocast == {taken == "bf16"} and history.precision == taken
+
+
+@pytest.mark.parametrize("name, taken", [("none", "fp32"), ("fast", "bf16"), ("slow", "fp32")])
+def test_what_auto_takes_is_told_with_its_reason(machine, name, taken):
+    machine(name)
+    found, reason = precision_taken("cpu")
+    assert found == taken
+    due = {
+        "none": "no instructions for bfloat16",
+        "fast": "3000.0 ms in fp32 and only 1000.0 ms in bf16",
+        "slow": "1000.0 ms in fp32 and even 1500.0 ms in bf16",
+    }
+    assert due[name] in reason
+
+
+def test_on_a_gpu_auto_is_bf16_where_the_gpu_has_it(machine, monkeypatch):
+    for name, taken in (("slow", "bf16"), ("none", "fp32")):  # no processor is asked there
+        machine(name)
+        assert precision_taken("cuda")[0] == taken
+
+
+def test_a_layer_is_timed_once_and_draws_no_random_number():
+    engine_precision.layer_times.cache_clear()
+    state = torch.get_rng_state()
+    with torch.no_grad():
+        times = engine_precision.layer_times(1)
+    assert all(0 < seconds < 60 for seconds in times) and len(times) == 2
+    assert engine_precision.layer_times(1) is times
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+@pytest.mark.parametrize("began, goes_on", [("fast", "slow"), ("slow", "fast"), ("none", "fast")])
+def test_a_resumed_run_keeps_the_precision_in_which_it_began(machine, tmp_path, began, goes_on):
+    machine(began)
+    settings = {"precision": "auto", "schedule": "constant", "warmup": 0}
+    go(tmp_path, steps=2, **settings)
+    machine(goes_on)
+    resumed, history = go(tmp_path, steps=4, resume=True, **settings)
+    assert history.precision == precision_of(began)
+    machine(began)
+    assert_same(resumed, go(steps=4, **settings)[0])
+
+
+def precision_of(name):
+    native, (fp32, bf16) = MACHINES[name]
+    return "bf16" if native and bf16 < fp32 else "fp32"
+
+
+@pytest.mark.parametrize("name, taken", [("slow", "bf16"), ("fast", "bf16"), ("none", "fp32")])
+def test_a_run_of_an_earlier_version_goes_on_in_what_it_took(machine, tmp_path, name, taken):
+    machine(name)
+    go(tmp_path, steps=2, precision="auto")
+    without(tmp_path, history=("precision", "budget", "rate", "idle"))
+    assert go(tmp_path, steps=4, precision="auto", resume=True)[1].precision == taken
+
+
+def without(out, history=(), run=()):
+    """Makes the last checkpoint one of an earlier version, which did not write these names."""
+    file = max((out / "checkpoints").iterdir()) / "state.pt"
+    state = torch.load(file, weights_only=True)
+    for part, names in (("history", history), ("run", run)):
+        for name in names:
+            del state[part][name]
+    torch.save(state, file)
 
 
 # ---------------------------------------------------------------- losses that are not finite
@@ -373,7 +459,7 @@ def test_a_batch_without_labels_counts_nothing(make):
 
     collate.calls = 0
     _, history = go(model=make(), collate=collate, log_every=1)
-    assert history.rows[2]["loss"] == history.rows[2]["gradient_norm"] == 0.0
+    assert np.isnan(history.rows[2]["loss"]) and history.rows[2]["gradient_norm"] == 0.0
     assert history.step == 10 and history.rows[-1]["loss"] > 0
 
 
