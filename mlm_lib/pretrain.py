@@ -1,14 +1,16 @@
 """Pretraining from the command line: `python -m mlm_lib.pretrain --corpus NAME --steps N --out DIR`
 
-A recipe says the rest: `--config FILE` repeats one, such as `data/course-bert/recipe.toml`. Under
-`torchrun` the batch is shared out among the processes. DIR gets `tokenizer/` if that is a new one,
-`log.jsonl`, `checkpoints/` and, at the end, `model/`, which transformers opens.
+A recipe holds all settings that are not options: `--config FILE` reads one, such as
+`data/course-bert/recipe.toml`. Under `torchrun` the batch is shared out among the processes. DIR
+gets `tokenizer/` if the vocabulary is a new one, `log.jsonl`, `checkpoints/` and, at the end,
+`model/`, which transformers opens.
 
 Each table of a recipe holds the arguments of one class, whose checks and defaults hold::
 
     [[data]]     Documents, or Texts if corpus is not "grammar", or Prepared if `prepared` names a
                  folder; several are mixed
-    [tokenizer]  WordPieceTokenizer.train
+    [tokenizer]  WordPieceTokenizer.train; with `vocab_file`, a vocab.txt or the folder of one, no
+                 vocabulary is learned, and `lowercase` is the only other key
     [model]      EncoderConfig; with encoder = "modern", ModernConfig
     [masking]    MaskingCollator; with objective = "diffusion" above all tables, for a model
                  that is to write, DiffusionCollator
@@ -16,28 +18,39 @@ Each table of a recipe holds the arguments of one class, whose checks and defaul
     [show]       ShowPredictions
     [save]       dtype = "float32", "float16" or "bfloat16"
 
-`[model] from = "course-bert"` goes on with a checkpoint's weights, shape and tokenizer; only its
-dropout may be another. Built in lessons 08, 15 and 16.
+`[model] from = "course-bert"` goes on with the weights, the sizes and the tokenizer of a
+checkpoint. Of its sizes a recipe may then say another dropout, and a smaller `max_length`, which
+cuts the rows and leaves the model its positions. The evaluation also runs before the first step,
+so that the log holds what training has changed. Built in lessons 08, 15 and 16.
 """
 
-import argparse
+import sys
+
+from mlm_lib.engine.command_line import TRAINING, no_such, parse
+
+if __name__ == "__main__":
+    parse()  # --help and a wrong option are answered here, before torch is loaded
+
 import hashlib
 import json
 import math
 import os
-import sys
+import re
 import tomllib
 import warnings
 from contextlib import nullcontext
 from dataclasses import replace
+from inspect import signature
 from itertools import islice
+from numbers import Real
 from pathlib import Path
+from typing import get_args
 
 import torch
 from torch import distributed
 from torch.utils.data import ConcatDataset
 
-from mlm_lib.checks import choice, path_name, whole_number
+from mlm_lib.checks import choice, path_name, refused, string, whole_number
 from mlm_lib.corpus import load_corpus, pack_blocks
 from mlm_lib.diffusion import DiffusionCollator
 from mlm_lib.encoder import EncoderConfig
@@ -52,7 +65,7 @@ from mlm_lib.masking import MaskingCollator
 from mlm_lib.modern import ModernConfig
 from mlm_lib.pretrained import load_checkpoint, save_pretrained
 from mlm_lib.training import HeldOut, ShowPredictions, TrainingConfig, train
-from mlm_lib.wordpiece import WordPieceTokenizer
+from mlm_lib.wordpiece import SPECIAL_TOKENS, WordPieceTokenizer
 
 # What holds where a recipe is silent and no class has a default: a model that a laptop trains. Rows
 # of like length share a batch.
@@ -65,83 +78,149 @@ DEFAULTS = {
 COLLATORS = {"masked": MaskingCollator, "diffusion": DiffusionCollator}  # by objective
 # By [model] encoder, and how much wider than hidden_size the feed-forward part is, if not said.
 ENCODERS = {"bert": (EncoderConfig, 4), "modern": (ModernConfig, 1.5)}
-# Of [training], what the command line says, too.
-OPTIONS = {"steps": int, "seconds": float, "seed": int, "batch_size": int, "learning_rate": float}
-OPTIONS |= {"checkpoint_every": int, "precision": str, "device": str}
+SHORTEST = 3  # ids in a row: [CLS], a word, [SEP]
+# What may stand for a value in a recipe, where neither annotation nor default tells: by its key.
+KINDS = {"sentences": [list], "worlds": [list], "initial_alphabet": [str, list]}
+WORDS = {bool: "true or false", Real: "a number", str: "a text in quotes", list: "a list"}
+AS_TOML = {int: Real, float: Real, tuple: list}
+# Keys that are read here, before the rest of the table goes to its class.
+READ_HERE = {
+    "[[data]]": ["corpus", "prepared"],
+    "[tokenizer]": ["vocab_file"],
+    "[model]": ["encoder", "from"],
+}
 
 
 def main(arguments=None):
     """The command line. Returns its exit status: 0, 1 after one line of error, 130 after Ctrl-C."""
-    unsaid = {"argument_default": argparse.SUPPRESS}  # so that the recipe's values stay
-    parser = argparse.ArgumentParser("python -m mlm_lib.pretrain", **unsaid)
-    parser.add_argument("--config", help="recipe, a TOML file; the options below go before it")
-    parser.add_argument("--corpus", help="grammar, reviews, docs, a path, or hub:NAME")
-    parser.add_argument(
-        "--prepared", help="folder for the corpus's rows, made once, read from disk"
-    )
-    parser.add_argument("--out", required=True)
-    parser.add_argument("--resume", action="store_true", help="go on from OUT's last checkpoint")
-    for name, kind in OPTIONS.items():
-        parser.add_argument(f"--{name.replace('_', '-')}", type=kind, help=f"[training] {name}")
-    options = vars(parser.parse_args(arguments))
+    options = parse(arguments)
     out, resume = options.pop("out"), options.pop("resume", False)
     try:
-        recipe = read_recipe(options.pop("config", None))
-        said = {name: options.pop(name) for name in ("corpus", "prepared") if name in options}
-        if said:
-            recipe["data"] = [said]
-        recipe["training"] |= options
-        pretrain(recipe, out, resume=resume)
-    except KeyboardInterrupt:
-        print(f"stopped; --resume goes on from the last checkpoint of {out}", file=sys.stderr)
+        pretrain(read_recipe(options.pop("config", None), options), out, resume=resume)
+    except KeyboardInterrupt as error:
+        early = f"stopped before the first step; {remains(out)}"
+        print(_ended([], error) or early, file=sys.stderr)
         return 130
     except (ValueError, OSError, TrainingStopped, MemoryError, torch.OutOfMemoryError) as error:
-        print(f"error: {str(error) or 'there is not enough memory'}", file=sys.stderr)
+        said = str(error) or "there is not enough memory"
+        print(_ended([f"error: {said}"], error), file=sys.stderr)
         return 1
     except RuntimeError as error:
         if not distributed.is_initialized():
             raise
         told = f"this process failed, or was left by another one ({str(error).splitlines()[0]})"
-        print(f"error: {told}; --resume goes on from {out}'s last checkpoint", file=sys.stderr)
+        print(_ended([f"error: {told}"], error), file=sys.stderr)
         return 1
     return 0
+
+
+def _ended(said, error):
+    """One line: what is said of an error, and the notes that `pretrain` left on it."""
+    return "; ".join(said + getattr(error, "__notes__", []))
+
+
+def remains(out):
+    """What a run that has ended too soon can go on from, as a sentence."""
+    step = Checkpoints(Path(out) / "checkpoints").last_step()
+    if step is None:
+        return "there is no checkpoint yet; --resume would begin anew"
+    return f"the last checkpoint is of step {step:,}; --resume goes on from there"
 
 
 # ------------------------------------------------------------------------------------ a recipe
 
 
-def read_recipe(file=None):
+def read_recipe(file=None, options=None):
     """A recipe as a dictionary of tables: what the file says, before `DEFAULTS`.
+
+    Args:
+        file: a TOML file, or None.
+        options: what the command line says, by name. It takes the place of what the file says.
 
     Raises:
         OSError: the file cannot be read.
         ValueError: no TOML, or a table that a recipe does not have.
     """
-    if file is None:
-        return complete({})
-    return complete(made(file, lambda: tomllib.loads(Path(file).read_text("utf-8"))))
+    tables = {} if file is None else _tables_of(file)
+    recipe, options = complete(tables), options or {}  # which looks at the tables
+    if said := {name: options[name] for name in ("corpus", "prepared") if name in options}:
+        tables = tables | {"data": [said]}
+    if "from" in options:
+        tables = tables | {"model": tables.get("model", {}) | {"from": options["from"]}}
+    training = {name: options[name] for name in TRAINING if name in options}
+    return complete(tables | {"training": recipe["training"] | training})
+
+
+def _tables_of(file):
+    try:
+        return tomllib.loads(Path(file).read_text("utf-8"))
+    except ValueError as error:  # no TOML, or not UTF-8
+        raise ValueError(f"{file}: {error}") from error
 
 
 def complete(tables):
     """A new recipe with all its tables. What they hold is left to the classes that take it."""
     recipe = DEFAULTS | tables
     for name, said in recipe.items():
-        default = DEFAULTS[choice("a table of the recipe", name, DEFAULTS)]
+        if name not in DEFAULTS:
+            raise ValueError(no_such("a recipe", name, DEFAULTS))
+        default = DEFAULTS[name]
         if not isinstance(said, type(default)):
             raise ValueError(f"[{name}] is {said!r}; something like {default!r} is needed")
         recipe[name] = default | said if isinstance(default, dict) else said
-    if "from" in recipe["model"]:  # what a checkpoint settles has no defaults
+    for part in recipe["data"]:
+        if not isinstance(part, dict):
+            raise ValueError(f"data holds {part!r}; something like {DEFAULTS['data'][0]} is needed")
+    # What a checkpoint settles has no defaults, nor has what a vocabulary settles.
+    if "from" in recipe["model"]:
         recipe["model"] = dict(tables["model"])
-        recipe["tokenizer"] = tables.get("tokenizer", {})
+    if "from" in recipe["model"] or "vocab_file" in recipe["tokenizer"]:
+        recipe["tokenizer"] = dict(tables.get("tokenizer", {}))
     return recipe
 
 
-def made(table, make, /, *arguments, **settings):
-    """What a class or function makes of a table; the table's name goes before what it refuses."""
+def made(table, make, said, /, *arguments, **given):
+    """What a class or function makes of a table.
+
+    A mistake of a recipe is found here, before the call, or by a check that `make` has. Any other
+    error is one of the course, and keeps its traceback.
+
+    Args:
+        table: the name of the table, which goes before what is refused.
+        make: the class or function whose parameters are the keys of the table.
+        said: the table, a dictionary.
+        arguments, given: what `make` takes besides, and a recipe cannot say.
+
+    Raises:
+        ValueError: a key that does not exist, a value of another kind, or one that `make` refuses.
+    """
+    call = signature(make)
+    parameters = list(call.parameters.values())[len(arguments) :]
+    keys = {each.name: each for each in parameters if each.name not in given}
+    for name, value in said.items():
+        if name not in keys:
+            names = [*dict.fromkeys([*keys, *READ_HERE.get(table, [])])]
+            raise ValueError(no_such(table, name, names))
+        kinds = KINDS.get(name) or _kinds_of(keys[name])
+        if kinds and value is not None and not isinstance(value, tuple(kinds)):
+            wanted = " or ".join(WORDS[kind] for kind in kinds)
+            raise ValueError(f"{table} {refused(name, value, wanted)}")
     try:
-        return make(*arguments, **settings)
-    except (TypeError, ValueError, RuntimeError) as error:  # torch has the last for too large sizes
+        call.bind(*arguments, **given, **said)
+    except TypeError as error:  # of a key that is needed
         raise ValueError(f"{table} {error}") from error
+    try:
+        return make(*arguments, **given, **said)
+    except ValueError as error:
+        raise ValueError(f"{table} {error}") from error
+
+
+def _kinds_of(parameter):
+    """The types of a value in TOML, by the annotation or the default; none if both are silent."""
+    said = parameter.annotation is not parameter.empty
+    kind = parameter.annotation if said else type(parameter.default)
+    kinds = {AS_TOML.get(one, one) for one in get_args(kind) or [kind]} - {type(None)}
+    return list(kinds) if kinds <= WORDS.keys() else []
 
 
 # ------------------------------------------------------------------------------------ a run
@@ -164,41 +243,53 @@ def pretrain(recipe, out, *, resume=False):
         FileExistsError: `out` holds a run and `resume` is False, or a model without checkpoints.
         BlockingIOError: another program writes to `out`.
         TrainingStopped: as `train` says; no model is saved then.
+
+    An error or Ctrl-C after the first step carries a note that says at which step the run stopped,
+    and from which checkpoint it can go on.
     """
     recipe, out = complete(recipe), Path(path_name("out", out))
     main_process = os.environ.get("RANK", "0") == "0"  # torchrun says so before there is a group
 
     # 1. What needs no look at the data comes first.
     kind = COLLATORS[choice("objective", recipe["objective"], COLLATORS)]
-    config = made("[training]", TrainingConfig, **recipe["training"])
     source = recipe["model"].pop("from", None)
-    start = None if source is None else made("[model]", load_checkpoint, source)
-    shape = made("[model]", _shape, start, **recipe["model"])
-    dtype = made("[save]", _dtype, **recipe["save"])
+    start = None if source is None else _start(source)
+    if start is not None:  # what the checkpoint can do before it is trained is worth knowing
+        recipe["training"].setdefault("evaluate_at_start", True)
+    config = made("[training]", TrainingConfig, recipe["training"])
+    shape, max_length = _shape(start, recipe["model"])
+    dtype = made("[save]", _dtype, recipe["save"])
 
     with only_writer(out) if main_process else nullcontext():
         begun = _begun(out, resume)
+        if main_process and resume:
+            anew = f"{out} holds no checkpoint, so the run begins at step 0"
+            print(anew if begun is None else f"going on from step {begun:,}")
 
         # 2. The data and their tokenizer; a run that goes on has its own.
-        parts = [made("[[data]]", _part, config.seed, **part) for part in recipe["data"]]
+        parts = [_part(config.seed, part) for part in recipe["data"]]
         settings = {name: recipe[name] for name in ("data", "tokenizer")}
-        data = Mixture(parts, settings | {"max_length": shape.max_length})
+        data = Mixture(parts, settings | {"max_length": max_length})
         vocab_file = out / "tokenizer" / "vocab.txt"
-        words = start, data, vocab_file if begun else None
-        tokenizer = made("[tokenizer]", _tokenizer, *words, **recipe["tokenizer"])
-        data.encode(tokenizer, shape.max_length)
+        tokenizer = _tokenizer(start, data, vocab_file if begun else None, recipe["tokenizer"])
+        data.encode(tokenizer, max_length)
         looks, floors = data.held_out(tokenizer, bounds=kind is DiffusionCollator)
 
         # 3. The model and what hides its words.
-        model = made("[model]", _model, shape, tokenizer, start, config.seed)
-        masks = recipe["masking"]
-        collator = made("[masking]", lambda: kind(tokenizer, seed=config.seed, **masks))
-        callbacks = made("[show]", _shown, tokenizer, shape.max_length, **recipe["show"])
+        model = _model(shape, tokenizer, start, config.seed)
+        collator = made("[masking]", kind, recipe["masking"], tokenizer, seed=config.seed)
+        shown = _shown(recipe["show"], tokenizer, shape.max_length)
+        progress = Position(quiet=not main_process)
 
         if main_process:
             size = sum(parameter.numel() for parameter in model.parameters())
             print(f"{size:,} parameters, {len(tokenizer):,} different tokens")
-            print(f"{len(data):,} rows of {sum(data.lengths):,} tokens in an epoch")
+            steps = -(-len(data) // config.batch_size)  # the last batch of an epoch may be smaller
+            rows = f"{len(data):,} rows of {sum(data.lengths):,} tokens in an epoch"
+            print(f"{rows}, which takes {steps:,} steps of {config.batch_size} rows")
+            if max_length < shape.max_length:
+                told = f"of the {shape.max_length} positions that the model has and keeps"
+                print(f"a row has at most {max_length} tokens, {told}")
             for name, nats in floors.items():
                 print(f"{name}: no model can go below {nats:.4f} nats a word of those held out")
             if not begun and start is None:
@@ -208,64 +299,114 @@ def pretrain(recipe, out, *, resume=False):
         def evaluate(model):
             return {name: nats for look in looks for name, nats in look(model).items()}
 
-        history = train(
-            model, data, collator, config, out=out, resume=resume,
-            evaluate=evaluate if looks else None,
-            callbacks=[_print_row, *callbacks] if main_process else [],
-        )  # fmt: skip
+        try:
+            history = train(
+                model, data, collator, config, out=out, resume=resume,
+                evaluate=evaluate if looks else None,
+                callbacks=[progress, *shown] if main_process else [progress],
+            )  # fmt: skip
 
-        # 5. The model, for everyone.
-        if main_process:
-            save_pretrained(model.cpu().eval().to(dtype), tokenizer, out / "model")
-            done = f"after {history.step} steps and {history.tokens:,} tokens"
-            print(f"saved {out / 'model'} {done} in {history.seconds:.0f} s")
+            # 5. The model, for everyone.
+            if main_process:
+                save_pretrained(model.cpu().eval().to(dtype), tokenizer, out / "model")
+                done = f"after {history.step} steps and {history.tokens:,} tokens"
+                print(f"saved {out / 'model'} {done} in {history.seconds:.0f} s")
+                print(_how_to_use(out / "model"))
+        except BaseException as error:  # Ctrl-C is none of the others
+            if progress.step is not None or not isinstance(error, ValueError):
+                error.add_note(f"stopped at step {progress.step or begun or 0}; {remains(out)}")
+            raise
     return model.float(), tokenizer, history
 
 
 def _begun(out, resume):
-    """Whether there are checkpoints to go on from. What a run has left is not written over."""
-    begun = Checkpoints(out / "checkpoints").last() is not None
-    if begun and not resume:
+    """The step of the last checkpoint, or None. What a run has left is not written over."""
+    begun = Checkpoints(out / "checkpoints").last_step()
+    if begun is not None and not resume:
         raise FileExistsError(f"{out} holds a run; --resume goes on, or choose another folder")
-    if not begun and (out / "model").exists():
+    if begun is None and (out / "model").exists():
         raise FileExistsError(f"{out} holds a model without checkpoints; choose another folder")
     return begun
 
 
-def _shape(start, **sizes):
-    """The config of a new model but for the vocabulary, or that of the checkpoint."""
+def _start(source):
+    """The model and the tokenizer of the checkpoint that a run goes on from."""
+    try:
+        return load_checkpoint(source)
+    except (ValueError, RuntimeError) as error:  # the second is torch's, for weights of other names
+        raise ValueError(f"[model] from: {' '.join(str(error).split())}") from error
+
+
+def _shape(start, said):
+    """The sizes of the encoder, but for the vocabulary of a new one, and the most ids in a row."""
+    said = dict(said)
     if start is None:
-        config, times = ENCODERS[choice("encoder", sizes.pop("encoder", "bert"), ENCODERS)]
-        inner = {"intermediate_size": int(times * sizes["hidden_size"])}
-        return config(vocab_size=1, pad_token_id=None, **inner | sizes)
-    for name in sizes:
-        if not name.endswith("dropout"):  # another num_heads, say, would fit and be wrong
-            raise ValueError(f"has {name!r}, which the checkpoint settles; only dropout is free")
-    return replace(start[0].embedder.config, **sizes)
+        encoder = choice("[model] encoder", said.pop("encoder", "bert"), ENCODERS)
+        config, times = ENCODERS[encoder]
+        if isinstance(said["hidden_size"], int):
+            said.setdefault("intermediate_size", int(times * said["hidden_size"]))
+        shape = made("[model]", config, said, vocab_size=1, pad_token_id=None)
+        return shape, whole_number("[model] max_length", shape.max_length, SHORTEST)
+    shape = start[0].embedder.config
+    settled = vars(shape) | {"encoder": None}
+    free = [name for name in settled if name.endswith("dropout")] + ["max_length"]
+    for name in said:
+        if name not in settled:
+            raise ValueError(no_such("[model]", name, ["from", *free]))
+        if name not in free:  # another num_heads, say, would fit and be wrong
+            told = f"only {', '.join(free)} may be said beside from"
+            raise ValueError(f"[model] has {name!r}, which the checkpoint settles; {told}")
+    most, max_length = shape.max_length, said.pop("max_length", shape.max_length)
+    if whole_number("[model] max_length", max_length, SHORTEST) > most:
+        told = f"the checkpoint was made for rows of at most {most} tokens; lower it"
+        raise ValueError(f"[model] max_length={max_length}; {told}")
+    kept = {name: value for name, value in vars(shape).items() if name not in said}
+    return made("[model]", type(shape), said, **kept), max_length
 
 
 def _dtype(dtype):
     return getattr(torch, choice("dtype", dtype, ("float32", "float16", "bfloat16")))
 
 
-def _part(seed, corpus="grammar", **settings):
-    if "prepared" in settings:
-        return Prepared(corpus, **settings)
-    if corpus == "grammar":
-        return Documents(**settings, seed=seed)
-    return Texts(corpus, **settings)
+def _part(seed, said):
+    """What is trained on: the grammar's documents, texts, or rows on disk."""
+    if "prepared" in said:
+        return made("[[data]]", Prepared, said)
+    if said.get("corpus", "grammar") == "grammar":
+        rest = {name: value for name, value in said.items() if name != "corpus"}
+        return made("[[data]]", Documents, rest, seed=seed)
+    return made("[[data]]", Texts, said)
 
 
-def _tokenizer(start, data, vocab_file, **settings):
-    """The checkpoint's, that of a run that goes on, or a new one."""
+def _tokenizer(start, data, own, said):
+    """The tokenizer: that of the checkpoint, of a vocab.txt, or one that the texts make.
+
+    `own` is the vocabulary of a run that goes on, which takes the place of the last two.
+    """
     if start is not None:
-        if settings:
-            raise ValueError("is that of [model] from; leave this table out")
+        if said:
+            raise ValueError("[tokenizer] is that of [model] from; leave this table out")
         return start[1]
-    if vocab_file:
-        lowercase = settings.get("lowercase", True)
-        return WordPieceTokenizer.from_vocab(vocab_file, lowercase=lowercase)
-    return WordPieceTokenizer.train(data.texts(), **settings)
+    if "vocab_file" in said:
+        return made("[tokenizer] with vocab_file", _read_vocabulary, said, own)
+    if own:
+        return WordPieceTokenizer.from_vocab(own, lowercase=said.get("lowercase", True))
+    return made("[tokenizer]", WordPieceTokenizer.train, said, data.texts())
+
+
+def _read_vocabulary(own, vocab_file, lowercase=True):
+    """The tokenizer of a vocab.txt, or of the copy of it that a run which goes on has."""
+    file = Path(path_name("vocab_file", vocab_file)).expanduser()
+    try:
+        tokenizer = WordPieceTokenizer.from_vocab(own or file, lowercase=lowercase)
+    except UnicodeDecodeError as error:
+        raise ValueError(f"vocab_file={vocab_file!r} is not UTF-8 ({error})") from error
+    words = [token for token in tokenizer.vocab if token not in SPECIAL_TOKENS]
+    capitals = [token for token in words if token != token.lower()]
+    if lowercase and capitals:
+        told = f"{len(capitals):,} tokens of {vocab_file} have capitals, such as {capitals[:3]}"
+        warnings.warn(f"{told}; texts that are lower-cased never reach them: lowercase = false")
+    return tokenizer
 
 
 def _model(shape, tokenizer, start, seed):
@@ -273,25 +414,46 @@ def _model(shape, tokenizer, start, seed):
     if start is None:
         shape = replace(shape, vocab_size=len(tokenizer), pad_token_id=tokenizer.pad_token_id)
     torch.manual_seed(seed)
-    model = MaskedLanguageModel.from_config(shape)
+    try:
+        model = MaskedLanguageModel.from_config(shape)
+    except RuntimeError as error:
+        if not re.search("memory|overflow", str(error)):
+            raise
+        told = f"a model of {shape} does not fit into the memory; lower its sizes"
+        raise ValueError(f"[model] {told}") from error
     if start is not None:
         model.load_state_dict(start[0].state_dict())
     return model
 
 
-def _shown(tokenizer, max_length, sentences, **settings):
+def _shown(said, tokenizer, max_length):
     """The callback that shows predictions, if there are sentences, and the model can read each."""
-    callbacks = [ShowPredictions(tokenizer, sentences, **settings)] if sentences else []
-    for text in sentences:
-        if (length := len(tokenizer.encode(text))) > max_length:
-            raise ValueError(f"{text!r} has {length} tokens; max_length={max_length}")
-    return callbacks
+    for text in said["sentences"]:
+        string("[show] sentences", text)
+    shown = made("[show]", ShowPredictions, said, tokenizer)
+    for text, ids in shown.rows:  # ids (1, T)
+        if ids.shape[1] > max_length:
+            raise ValueError(f"[show] {text!r} has {ids.shape[1]} tokens; max_length={max_length}")
+    return [shown] if shown.rows else []
 
 
-def _print_row(model, step, row):
-    """A callback that prints the rows with an evaluation."""
-    if row and any(name.endswith("_loss") for name in row):
-        print(json.dumps({name: round(value, 4) for name, value in row.items()}), flush=True)
+def _how_to_use(folder):
+    """What to write in Python to use a saved model, in one line."""
+    name = str(folder)
+    return f"use it by transformers.pipeline('fill-mask', {name!r}) or load_checkpoint({name!r})"
+
+
+class Position:
+    """A callback that knows the last step, and prints the rows with an evaluation."""
+
+    def __init__(self, quiet):
+        self.quiet, self.step = quiet, None
+
+    def __call__(self, model, step, row):
+        self.step = step
+        if row and not self.quiet and any(name.endswith("_loss") for name in row):
+            told = {name: round(value, 4) for name, value in row.items()}
+            print(json.dumps(told), flush=True)
 
 
 # ------------------------------------------------------------------------------------ the data
@@ -496,4 +658,5 @@ def _cut(tokenizer, rows, max_length):
 
 
 if __name__ == "__main__":
+    warnings.formatwarning = lambda message, *place: f"warning: {message}\n"
     sys.exit(main())

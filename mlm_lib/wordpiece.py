@@ -88,6 +88,8 @@ class WordPieceTokenizer:
         Raises:
             ValueError: texts without a word, or a vocab_size too small for their characters.
         """
+        whole_number("vocab_size", vocab_size)
+        whole_number("min_frequency", min_frequency, least=0)
         whole_number("limit_alphabet", limit_alphabet, none=True)
         initial = _symbols_of_alphabet(initial_alphabet, lowercase)
         # 1. How often does each word come, and each letter?
