@@ -7,6 +7,7 @@ that a block takes seconds. Each test stands in a folder with a reader's files.
 import contextlib
 import csv
 import json
+import os
 import re
 import shlex
 import shutil
@@ -19,9 +20,11 @@ from pathlib import Path
 import pytest
 import torch
 from small_runs import lines
-from transformers import AutoTokenizer, BertConfig, BertForMaskedLM
+from transformers import AutoConfig, AutoTokenizer, BertConfig, BertForMaskedLM, BertModel
 
 from mlm_lib import pretrain
+from mlm_lib.corpus import SPLITS, load_corpus
+from mlm_lib.pretrained import load_checkpoint
 from mlm_lib.wordpiece import WordPieceTokenizer
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -143,6 +146,12 @@ def work(files, tmp_path, monkeypatch):
     return tmp_path
 
 
+@pytest.fixture
+def in_python():
+    """The names that the Python block of answer 2 has made."""
+    return carry_out(blocks("2.", "python"))
+
+
 # ------------------------------------------------------------------------------------ the page
 
 
@@ -171,6 +180,109 @@ def test_links_of_the_page_lead_to_pages():
             "notebooks/" + Path(link).name if link.startswith("notebooks/") else f"docs/{link}"
         )
         assert "://" in link or path.is_file(), link
+
+
+# ------------------------------------------------------------------------------------ 1 to 3
+
+
+def test_training_on_texts_saves_a_model_and_logs_the_loss_that_the_page_names():
+    held = re.search(r"held-out loss, which is `(\S+)` in `run/log.jsonl`", PAGE)[1]
+    assert log_of("run")[-1]["step"] == 12 and held in log_of("run")[-1]
+    assert "model.safetensors" in [path.name for path in Path("run/model").iterdir()]
+
+
+def test_the_recipe_evaluates_on_the_validation_file_and_trains_on_all_other_texts(capsys):
+    carry_out(blocks("1.")[1:])
+    said = capsys.readouterr().out
+    assert "300 texts are trained on, 40 are held out" in said
+    evaluated = [row["step"] for row in log_of("run-validated") if "my_texts.txt_loss" in row]
+    assert evaluated == [4, 8, 12]
+    config = AutoConfig.from_pretrained("run-validated/model")
+    assert (config.hidden_size, config.num_hidden_layers, config.num_attention_heads) == (32, 1, 4)
+
+
+@pytest.mark.parametrize(
+    "source", ["my_table.csv", "my_table.csv:body", "my_folder/", "my_folder:body"]
+)
+def test_a_source_of_the_table_is_read(source):
+    assert f"`{source}`" in PAGE
+    texts = list(lines(20))
+    Path("my_folder").mkdir()
+    Path("my_folder/one.txt").write_text("\n".join(texts[:10]))
+    table = "\n".join(["text,body", *(f"{text},other {text}" for text in texts[10:])])
+    Path("my_table.csv").write_text(table)
+    Path("my_folder/two.csv").write_text(table)
+    found = [text for split in SPLITS for text in load_corpus(source, split)]
+    before = "other " if source.endswith("body") else ""
+    rest = [] if source.startswith("my_table") else texts[:10]
+    assert sorted(found) == sorted([*rest, *(before + text for text in texts[10:])])
+
+
+def test_a_checkpoint_is_continued_and_its_loss_before_is_told():
+    carry_out(blocks("2.", "sh")[:1])
+    first, *others = [row for row in log_of("continued") if "my_texts.txt_loss" in row]
+    assert first["step"] == 0 and others[-1]["my_texts.txt_loss"] < first["my_texts.txt_loss"]
+    before, _ = load_checkpoint("tiny-bert")
+    after, tokenizer = load_checkpoint("continued/model")
+    assert after.embedder.config == before.embedder.config
+    assert tokenizer.get_vocab() == AutoTokenizer.from_pretrained("tiny-bert").get_vocab()
+
+
+def test_rows_are_shorter_and_the_encoder_stays_while_the_head_is_trained(capsys):
+    BertModel.from_pretrained("tiny-bert").save_pretrained("tiny-bert")  # without its head
+    with pytest.warns(UserWarning, match="fresh"):
+        carry_out(blocks("2.", "toml"), changes={"steps = 2000": "steps = 6"})
+        carry_out(blocks("2.", "sh")[1:])
+    assert "a row has at most 24 tokens, of the 48 positions" in capsys.readouterr().out
+    with pytest.warns(UserWarning, match="fresh"):
+        before, _ = load_checkpoint("tiny-bert")
+    after, _ = load_checkpoint("continued-128/model")
+    assert after.embedder.config.max_length == 48
+    for one, other in zip(before.embedder.parameters(), after.embedder.parameters()):
+        assert torch.equal(one, other)
+    assert not torch.equal(before.head.dense.weight, after.head.dense.weight)
+
+
+def test_the_same_in_python_has_the_evaluation_before_and_saves_the_model(in_python, capsys):
+    log = log_of("continued-in-python")
+    assert [row["step"] for row in log if "held_out_loss" in row] == [0, 4, 8, 12]
+    assert log[-1]["held_out_loss"] < log[0]["held_out_loss"]
+    saved, _ = load_checkpoint("continued-in-python/model")
+    assert in_python["held_out"](saved)["held_out_loss"] == pytest.approx(log[-1]["held_out_loss"])
+    assert max(map(len, in_python["rows"]["train"])) <= 24
+
+
+def test_words_that_are_added_are_tokens_by_themselves_and_are_trained():
+    with open("my_texts.txt", "a") as file:
+        file.writelines(f"{name} eats the stenosis .\n" for name in ("anna", "ben", "clara") * 9)
+    carry_out(blocks("3.")[:2])
+    before, tokenizer = load_checkpoint("with-words")
+    after, same = load_checkpoint("with-words-trained/model")
+    word = tokenizer.convert_tokens_to_ids("stenosis")
+    for text in "the stenosis", "Stenosis!", "(stenosis)":
+        assert "stenosis" in tokenizer.tokenize(text) == same.tokenize(text)
+    assert "stenosis" not in tokenizer.tokenize("restenosis") + tokenizer.tokenize("stenosises")
+    moved = after.embedder.embeddings.word.weight - before.embedder.embeddings.word.weight
+    assert moved[word].abs().max() > 1e-3
+
+
+def test_what_the_page_says_of_pieces_and_of_words_within_words_is_so():
+    pieces = re.search(r"`course-bert` cuts \*(\w+)\* into `([^`]+)`", PAGE)
+    _, tokenizer = load_checkpoint("course-bert")
+    assert tokenizer.tokenize(pieces[1]) == pieces[2].split()
+    tokenizer.add_tokens([pieces[1]])
+    assert tokenizer.tokenize("restenosis") == "re stenosis".split()
+    assert "*restenosis* becomes `re stenosis`" in PAGE
+
+
+def test_a_vocabulary_of_ones_own_is_learned_and_used():
+    Path("my_texts.txt").write_text("\n".join(text.capitalize() for text in lines()))
+    carry_out(blocks("3.")[2:])
+    words = Path("vocab.txt").read_text().splitlines()
+    tokenizer = AutoTokenizer.from_pretrained("own-vocabulary/model")
+    assert Path("own-vocabulary/tokenizer/vocab.txt").read_text().splitlines() == words
+    assert [*tokenizer.get_vocab()] and set(tokenizer.get_vocab()) == set(words)
+    assert tokenizer.tokenize("Anna likes") == ["Anna", "likes"]
 
 
 # ------------------------------------------------------------------------------------ 4 to 8
@@ -260,12 +372,6 @@ class Writer:
         self.closed = True
 
 
-@pytest.fixture
-def in_python():
-    """The names that the Python block of answer 2 has made."""
-    return carry_out(blocks("2.", "python"))
-
-
 def test_the_callback_for_tensorboard_writes_each_number_of_the_log(in_python, monkeypatch):
     stand_in = types.SimpleNamespace(SummaryWriter=Writer)
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", stand_in)
@@ -301,3 +407,81 @@ def test_the_callback_for_weights_and_biases_logs_each_row(in_python, monkeypatc
     carry_out(blocks("8.", "python")[1:], in_python)
     assert rows == [*((row["step"], row) for row in log_of("logged-again")), "finished"]
     assert settings["steps"] == 12 and settings["learning_rate"] == 3e-3
+
+
+# ------------------------------------------------------------------------------------ 9 and later
+
+
+def test_a_step_is_computed_in_parts_and_the_best_checkpoint_is_kept(in_python, capsys):
+    names = carry_out(blocks("9.", "python"), in_python)
+    assert names["config"].gradient_accumulation_steps == 8 and names["config"].batch_size == 256
+    step, loss = capsys.readouterr().out.splitlines()[-1].split()
+    log = [row for row in log_of("stopped-early") if "held_out_loss" in row]
+    best = min(log, key=lambda row: row["held_out_loss"])
+    assert (int(step), float(loss)) == (best["step"], best["held_out_loss"])
+    kept, _ = load_checkpoint("best")
+    assert names["held_out"](kept)["held_out_loss"] == pytest.approx(best["held_out_loss"])
+
+
+@pytest.mark.parametrize(
+    "losses, best, stops",
+    [
+        ([3.0, 2.0, 2.1, 2.2, 2.3, 2.4], 1, False),
+        ([3.0, 2.0, 2.1, 2.2, 2.3, 2.4, 2.5], 1, True),
+        ([3.0, 2.0, 2.1, 2.2, 2.3, 2.4, 1.9, 2.0], 6, False),
+        ([3.0, 3.1, 3.2, 3.3, 3.4, 3.5], 0, True),
+    ],
+)
+def test_training_stops_after_five_evaluations_without_a_lower_loss(in_python, losses, best, stops):
+    names = carry_out(blocks("9.", "python"), in_python)
+    names["losses"].clear()
+    model, bias = names["model"], names["model"].head.bias
+    stopped = []
+    for step, loss in enumerate(losses):
+        bias.data.fill_(step)
+        try:
+            names["keep_best"](model, 2 * step, None)  # a step without a row changes nothing
+            names["keep_best"](model, 2 * step + 1, {"loss": 9.0, "held_out_loss": loss})
+        except names["Enough"]:
+            stopped.append(step)
+    assert stopped == ([len(losses) - 1] if stops else [])
+    assert load_checkpoint("best")[0].head.bias[0] == best
+
+
+def test_the_line_for_a_recipe_computes_a_step_in_parts():
+    (line,) = re.findall(r"In a recipe the line `([^`]+)` stands in `\[training\]`", PAGE)
+    Path("recipe.toml").write_text(f"[training]\n{line}\n")
+    assert (
+        pretrain.main(
+            options_of(f"{COMMAND}--config recipe.toml --corpus my_texts.txt --steps 2 --out parts")
+        )
+        == 0
+    )
+    assert log_of("parts")[-1]["step"] == 2
+
+
+@pytest.mark.slow
+def test_the_command_for_several_machines_runs_with_two_processes_of_one():
+    (code,) = (code for kind, code in blocks("10."))
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    changes = {"nnodes=4": "nnodes=1", "per-node=8": "per-node=2", "/shared/run": "shared-run"}
+    code = with_small_names(code, changes | {"first-machine:29500": f"127.0.0.1:{port}"})
+    Path("recipe.toml").write_text('[[data]]\ncorpus = "my_texts.txt"\n[training]\nsteps = 4\n')
+    torchrun, *options = shlex.split(code.replace("\\\n", " "))
+    assert torchrun == "torchrun"
+    env = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    line = [sys.executable, "-m", "torch.distributed.run", *options]
+    done = subprocess.run(line, env=env, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert log_of("shared-run")[-1]["step"] == 4
+    BertForMaskedLM.from_pretrained("shared-run/model")
+
+
+def test_a_model_of_transformers_is_trained_with_gradient_checkpointing(in_python):
+    names = carry_out(blocks("What the course does not have"), in_python)
+    assert names["model"].is_gradient_checkpointing
+    log = [row for row in log_of("checkpointed") if "held_out_loss" in row]
+    assert log[-1]["held_out_loss"] < log[0]["held_out_loss"]
+    BertForMaskedLM.from_pretrained("checkpointed/model")
