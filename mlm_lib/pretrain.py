@@ -51,13 +51,23 @@ from torch import distributed
 from torch.utils.data import ConcatDataset
 
 from mlm_lib.checks import choice, path_name, refused, string, whole_number
-from mlm_lib.corpus import load_corpus, pack_blocks
+from mlm_lib.corpus import load_corpus, pack_blocks, split_to_train
 from mlm_lib.diffusion import DiffusionCollator
 from mlm_lib.encoder import EncoderConfig
-from mlm_lib.engine.checkpoints import Checkpoints
-from mlm_lib.engine.files import only_writer
+from mlm_lib.engine.checkpoints import STATE, Checkpoints
+from mlm_lib.engine.files import only_writer, write
 from mlm_lib.engine.log import TrainingStopped
-from mlm_lib.engine.prepared import Prepared
+from mlm_lib.engine.precision import device_taken, precision_taken
+from mlm_lib.engine.prepared import (
+    Prepared,
+    cut,
+    digest_of,
+    held_out_share,
+    no_known_word,
+    reading,
+    told_of,
+)
+from mlm_lib.engine.text_files import read_texts, text_files
 from mlm_lib.gap import answers_back
 from mlm_lib.grammar import Grammar
 from mlm_lib.masked_lm import MaskedLanguageModel
@@ -65,7 +75,7 @@ from mlm_lib.masking import MaskingCollator
 from mlm_lib.modern import ModernConfig
 from mlm_lib.pretrained import load_checkpoint, save_pretrained
 from mlm_lib.training import HeldOut, ShowPredictions, TrainingConfig, train
-from mlm_lib.wordpiece import SPECIAL_TOKENS, WordPieceTokenizer
+from mlm_lib.wordpiece import WordPieceTokenizer
 
 # What holds where a recipe is silent and no class has a default: a model that a laptop trains. Rows
 # of like length share a batch.
@@ -80,7 +90,9 @@ COLLATORS = {"masked": MaskingCollator, "diffusion": DiffusionCollator}  # by ob
 ENCODERS = {"bert": (EncoderConfig, 4), "modern": (ModernConfig, 1.5)}
 SHORTEST = 3  # ids in a row: [CLS], a word, [SEP]
 # What may stand for a value in a recipe, where neither annotation nor default tells: by its key.
-KINDS = {"sentences": [list], "worlds": [list], "initial_alphabet": [str, list]}
+KINDS = {
+    "sentences": [list], "worlds": [list], "initial_alphabet": [str, list], "lowercase": [bool],
+}  # fmt: skip
 WORDS = {bool: "true or false", Real: "a number", str: "a text in quotes", list: "a list"}
 AS_TOML = {int: Real, float: Real, tuple: list}
 # Keys that are read here, before the rest of the table goes to its class.
@@ -269,7 +281,8 @@ def pretrain(recipe, out, *, resume=False):
         # 2. The data and their tokenizer; a run that goes on has its own.
         parts = [_part(config.seed, part) for part in recipe["data"]]
         settings = {name: recipe[name] for name in ("data", "tokenizer")}
-        data = Mixture(parts, settings | {"max_length": max_length})
+        former = begun is not None and begun_by_former_rules(out)
+        data = Mixture(parts, settings | {"max_length": max_length}, former=former)
         vocab_file = out / "tokenizer" / "vocab.txt"
         tokenizer = _tokenizer(start, data, vocab_file if begun else None, recipe["tokenizer"])
         data.encode(tokenizer, max_length)
@@ -284,16 +297,20 @@ def pretrain(recipe, out, *, resume=False):
         if main_process:
             size = sum(parameter.numel() for parameter in model.parameters())
             print(f"{size:,} parameters, {len(tokenizer):,} different tokens")
+            print("\n".join(data.said()))
             steps = -(-len(data) // config.batch_size)  # the last batch of an epoch may be smaller
             rows = f"{len(data):,} rows of {sum(data.lengths):,} tokens in an epoch"
             print(f"{rows}, which takes {steps:,} steps of {config.batch_size} rows")
             if max_length < shape.max_length:
                 told = f"of the {shape.max_length} positions that the model has and keeps"
                 print(f"a row has at most {max_length} tokens, {told}")
+            print(_what_is_kept(config, out))
+            if told := _precision(config, begun):
+                print(told)
             for name, nats in floors.items():
                 print(f"{name}: no model can go below {nats:.4f} nats a word of those held out")
             if not begun and start is None:
-                tokenizer.save(vocab_file)
+                _save_vocabulary(tokenizer, vocab_file)
 
         # 4. Training.
         def evaluate(model):
@@ -343,7 +360,7 @@ def _shape(start, said):
     if start is None:
         encoder = choice("[model] encoder", said.pop("encoder", "bert"), ENCODERS)
         config, times = ENCODERS[encoder]
-        if isinstance(said["hidden_size"], int):
+        if isinstance(said["hidden_size"], Real):
             said.setdefault("intermediate_size", int(times * said["hidden_size"]))
         shape = made("[model]", config, said, vocab_size=1, pad_token_id=None)
         return shape, whole_number("[model] max_length", shape.max_length, SHORTEST)
@@ -394,19 +411,27 @@ def _tokenizer(start, data, own, said):
     return made("[tokenizer]", WordPieceTokenizer.train, said, data.texts())
 
 
-def _read_vocabulary(own, vocab_file, lowercase=True):
+def _read_vocabulary(own, vocab_file, lowercase=None):
     """The tokenizer of a vocab.txt, or of the copy of it that a run which goes on has."""
-    file = Path(path_name("vocab_file", vocab_file)).expanduser()
+    file = own or Path(path_name("vocab_file", vocab_file)).expanduser()
+    if own and lowercase is None:  # as the files beside the original said when the run began
+        lowercase = json.loads(_beside(own).read_text("utf-8"))["do_lower_case"]
     try:
-        tokenizer = WordPieceTokenizer.from_vocab(own or file, lowercase=lowercase)
+        how = {} if lowercase is None else {"lowercase": lowercase}
+        return WordPieceTokenizer.from_vocab(file, **how)
     except UnicodeDecodeError as error:
-        raise ValueError(f"vocab_file={vocab_file!r} is not UTF-8 ({error})") from error
-    words = [token for token in tokenizer.vocab if token not in SPECIAL_TOKENS]
-    capitals = [token for token in words if token != token.lower()]
-    if lowercase and capitals:
-        told = f"{len(capitals):,} tokens of {vocab_file} have capitals, such as {capitals[:3]}"
-        warnings.warn(f"{told}; texts that are lower-cased never reach them: lowercase = false")
-    return tokenizer
+        raise ValueError(f"{file} is not UTF-8 ({error})") from error
+
+
+def _save_vocabulary(tokenizer, vocab_file):
+    """Writes a vocab.txt, and beside it how texts are treated, as transformers reads it."""
+    told = {"tokenizer_class": "BertTokenizer", "do_lower_case": tokenizer.lowercase}
+    write(_beside(vocab_file), json.dumps(told))
+    tokenizer.save(vocab_file)
+
+
+def _beside(vocab_file):
+    return vocab_file.with_name("tokenizer_config.json")
 
 
 def _model(shape, tokenizer, start, seed):
@@ -437,6 +462,25 @@ def _shown(said, tokenizer, max_length):
     return [shown] if shown.rows else []
 
 
+def _what_is_kept(config, out):
+    """When checkpoints are written, and where, in one line."""
+    when = [f"{config.checkpoint_seconds:g} seconds"] if config.checkpoint_seconds else []
+    when += [f"{config.checkpoint_every:,} steps"] if config.checkpoint_every else []
+    when = f"every {' and every '.join(when)}, and at the end" if when else "at the end"
+    return f"a checkpoint {when}, in {out / 'checkpoints'}, where the last {config.keep} are kept"
+
+
+def _precision(config, begun):
+    """Which precision "auto" is, and why, in one line; None where a precision was asked for."""
+    device = "cpu" if config.device == "cpu" else device_taken().type
+    if config.precision != "auto" or config.device not in ("auto", device):  # `train` refuses this
+        return None
+    if begun is not None:
+        return "precision: that in which the run began"
+    name, why = precision_taken(device)
+    return f"precision: {name}, because {why}"
+
+
 def _how_to_use(folder):
     """What to write in Python to use a saved model, in one line."""
     name = str(folder)
@@ -462,16 +506,24 @@ HELD_OUT_SEED = 2**32 + 1  # of the grammar's held-out documents; only seed 42,9
 
 
 class Mixture:
-    """`Documents` and `Texts`, together one dataset: a sequence of rows, new in each epoch.
+    """`Documents`, `Texts` and `Prepared`, together one dataset: rows, new ones in each epoch.
 
     Rows are lists of ids. A part gives them in one sequence or several, of any kind.
 
-    Attributes:
+    Args:
+        parts: the data of a recipe.
         settings: what must be the same when a run goes on, beside the texts.
+        former: whether a run goes on that was begun by the rules of an earlier version: of each
+            text only what lies within `max_length` is trained on, and of the texts a tenth is not
+            used. Such a run then ends as it would have ended.
     """
 
-    def __init__(self, parts, settings):
-        self.parts, self.settings = parts, settings
+    def __init__(self, parts, settings, *, former=False):
+        self.parts, self.settings, self.former = parts, settings, former
+        if not former:
+            self.settings = settings | {"rows": "a long text makes several"}
+        for part in parts if former else []:
+            part.follow_former_rules()
         for number, part in enumerate(parts):  # two of one name are evaluated under two
             if part.name in [other.name for other in parts[:number]]:
                 part.name += f"_{number}"
@@ -484,11 +536,16 @@ class Mixture:
         """Makes rows of at most `max_length` ids, by the compiled tokenizer.
 
         Raises:
-            ValueError: a vocabulary without the grammar's words; longer documents held out.
+            ValueError: no room for a token between `[CLS]` and `[SEP]`; a vocabulary that knows no
+                word of the texts, or not all of the grammar's; longer documents held out.
         """
-        ours = isinstance(tokenizer, WordPieceTokenizer)
+        whole_number("max_length", max_length, 3)
+        tokenizer = tokenizer.to_hf() if isinstance(tokenizer, WordPieceTokenizer) else tokenizer
         for part in self.parts:
-            part.encode(tokenizer.to_hf() if ours else tokenizer, max_length)
+            part.encode(tokenizer, max_length)
+        if not self.former:
+            read = json.dumps(reading(tokenizer)).encode()
+            self.settings = self.settings | {"normalizer": digest_of(read)}
         self.epoch = None
         self.set_epoch(0)
 
@@ -523,6 +580,14 @@ class Mixture:
                     floors[look.name] = part.floor(look) if name == "loss" else part.bound_floor()
         return looks, floors
 
+    def said(self):
+        """A sentence for each part: what is trained on, what is held out, what is kept of it."""
+        said = [part.said() for part in self.parts]
+        if self.former:
+            rule = "of each text what lies within max_length, and a tenth of the texts not used"
+            said.append(f"begun by an earlier version, and goes on by its rules: {rule}")
+        return said
+
     def fingerprint(self):
         """What must be the same when a run goes on; the epoch is not in it."""
         texts = "\0".join(text for part in self.parts for text in part.known)
@@ -533,39 +598,83 @@ class Mixture:
 class Texts:
     """A corpus of texts: `copies` of each in an epoch, and a share of it again as long blocks.
 
+    A text longer than a row is cut into several rows. What is not held out is trained on, but for
+    the test split of a corpus that has one (see `split_to_train`).
+
     Args:
         corpus: what `load_corpus` takes.
         copies: how often an epoch holds each text.
         blocks_every: the texts are also joined into blocks of full length, and an epoch holds one
             of so many, others in each epoch; None makes no blocks.
+        validation: a file or folder of texts to evaluate on. Then nothing is held out of `corpus`;
+            a file of these texts in the folder `corpus` is not trained on.
+        validation_share: the share of the texts that is held out; None is a tenth, or the
+            validation split that a hub data set has of its own.
+
+    Attributes:
+        counts: how many texts are trained on (`texts`), held out (`held`), left for a `test`, or
+            hold no known word (`unknown`), and how many of the `tokens` to train on are `kept`.
     """
 
     masking = {}  # of what is held out: 80/10/10
 
-    def __init__(self, corpus, *, copies=1, blocks_every=None):
+    def __init__(
+        self, corpus, *, copies=1, blocks_every=None, validation=None, validation_share=None
+    ):  # fmt: skip
         self.name, self.copies = corpus, whole_number("copies", copies)
         self.blocks_every = whole_number("blocks_every", blocks_every, none=True)
-        self.train, self.validation = (load_corpus(corpus, s) for s in ("train", "validation"))
-        self.known = self.train + self.validation
+        share = held_out_share(validation, validation_share, None)
+        own = [] if validation is None else [file for file, _ in text_files(validation)]
+        self.train, self.validation, self.test = split_to_train(corpus, share, without=own)
+        if validation is not None:
+            self.validation = read_texts(validation)
+            if not self.validation:
+                raise ValueError(f"{validation=} holds no text")
+            if both := len(set(self.validation) & set(self.train)):
+                told = f"{both:,} of the texts of {validation} are also in {corpus}, and trained on"
+                warnings.warn(f"{told}: the loss on them says nothing about new texts")
+        self.former = False
+
+    def follow_former_rules(self):
+        """Reads the texts, and cuts their rows, as a run did that was begun by those rules."""
+        self.train, self.validation = (load_corpus(self.name, s) for s in ("train", "validation"))
+        self.former = True
+
+    @property
+    def known(self):
+        """What a run that goes on must find again."""
+        return self.train + self.validation
 
     def texts(self):
         return self.copies * self.train
 
     def encode(self, tokenizer, max_length):
+        cut_rows = _cut if self.former else _rows
         whole = _encoded(tokenizer, self.train)
-        self.rows = _cut(tokenizer, whole, max_length)
-        self.held = _cut(tokenizer, _encoded(tokenizer, self.validation), max_length)
-        kept, tokens = sum(map(len, self.rows)), sum(map(len, whole))
-        if empty := len(whole) - len(self.rows):
-            warnings.warn(f"{empty:,} texts of {self.name} hold no known word and are left out")
-        if kept < tokens / 2:
-            warnings.warn(f"{kept:,} of {tokens:,} tokens of {self.name} lie within {max_length=}")
+        self.rows = cut_rows(tokenizer, whole, max_length)
+        if not self.rows:
+            raise ValueError(no_known_word(self.name, len(whole)))
+        self.held = cut_rows(tokenizer, _encoded(tokenizer, self.validation), max_length)
+        special = set(tokenizer.all_special_ids)
+        self.counts = {
+            "texts": len(whole), "held": len(self.validation), "test": len(self.test),
+            "unknown": sum(special.issuperset(row) for row in whole),
+            "tokens": sum(map(len, whole)) - 2 * len(whole),
+            "kept": sum(map(len, self.rows)) - 2 * len(self.rows),
+        }  # fmt: skip
+        if unknown := self.counts["unknown"]:
+            warnings.warn(f"{unknown:,} texts of {self.name} hold no known word and are left out")
         self.blocks = []
         if self.blocks_every:
             inner = [row[1:-1] for row in whole]  # without [CLS] and [SEP]
             ends = {"cls_id": tokenizer.cls_token_id, "sep_id": tokenizer.sep_token_id}
             blocks = pack_blocks(inner, max_length, **ends).tolist()
             self.blocks = _cut(tokenizer, blocks, max_length)
+
+    def said(self):
+        told = told_of(self.name, self.counts, len(self.rows))
+        test = f"; {len(self.test):,} more, the test split, are not used" if self.test else ""
+        return told + test
 
     def epoch(self, epoch):
         every = self.blocks_every or 1
@@ -595,7 +704,11 @@ class Documents:
         self.grammar = Grammar.load(worlds=worlds)
         self.train = self._of_epoch(0)
         self.validation = self._sample(self.held_out, HELD_OUT_SEED)
-        self.known = self.train + self.validation
+        self.known, self.former = self.train + self.validation, False
+
+    def follow_former_rules(self):
+        """Cuts long documents short, as a run did that was begun by those rules."""
+        self.former = True
 
     def _of_epoch(self, epoch):
         return self._sample(self.documents, (self.seed + 1) * 100_000 + epoch)
@@ -626,7 +739,12 @@ class Documents:
 
     def epoch(self, epoch):
         texts = self._of_epoch(epoch) if epoch else self.train
-        return [_cut(self.tokenizer, _encoded(self.tokenizer, texts), self.max_length)]
+        cut_rows = _cut if self.former else _rows
+        return [cut_rows(self.tokenizer, _encoded(self.tokenizer, texts), self.max_length)]
+
+    def said(self):
+        told = f"{self.documents:,} documents are trained on, others in each epoch"
+        return f"{self.name}: {told}; {self.held_out:,} are held out"
 
     def floor(self, evaluation):
         """The exact floor, in nats, on the very words that the evaluation asks for."""
@@ -645,9 +763,25 @@ class Documents:
         return self.grammar.floor(documents, objective="any_order").nats
 
 
+def begun_by_former_rules(out):
+    """Whether the run in a folder was begun before a long text made several rows."""
+    try:
+        state = Checkpoints(out / "checkpoints").last() / STATE
+        run = torch.load(state, map_location="cpu", weights_only=True, mmap=True)["run"]
+        return "data.rows" not in run
+    except Exception:  # a damaged one, whatever it holds: `train` says so
+        return False
+
+
 def _encoded(tokenizer, texts):
     """Rows of ids, [CLS] and [SEP] included, however long; nobody is warned of long ones here."""
     return tokenizer(texts, verbose=False)["input_ids"] if texts else []
+
+
+def _rows(tokenizer, encoded, max_length):
+    """All rows of some texts, of each as many as it needs."""
+    special = set(tokenizer.all_special_ids)  # unknown words among them
+    return [row for ids in encoded for row in cut(ids, max_length, special)]
 
 
 def _cut(tokenizer, rows, max_length):

@@ -241,7 +241,8 @@ def find_checkpoint(name):
         ValueError: an empty name, or None.
     """
     name = path_name("name", name)
-    for folder in (Path(os.path.expanduser(name)), DATA / name):
+    own = Path(os.path.expanduser(name))
+    for folder in (own, own / "0_Transformer", DATA / name):  # as sentence-transformers calls it
         if (folder / "config.json").is_file():
             return folder
     wanted = {"ignore_patterns": "*/*", "allow_patterns": ["*.json", "*.txt", SAFE]}

@@ -22,7 +22,7 @@ from torch import distributed
 from torch.nn.parallel import DistributedDataParallel
 from tqdm.auto import tqdm
 
-from mlm_lib.checks import can_look, choice, flag, number, path_name, whole_number
+from mlm_lib.checks import can_look, choice, flag, number, path_name, refused, whole_number
 from mlm_lib.engine.batches import Order, count_targets, example_length, gathered, own_share
 from mlm_lib.engine.checkpoints import Checkpoints, RandomStates, fingerprint
 from mlm_lib.engine.files import only_writer
@@ -143,6 +143,8 @@ class TrainingConfig:
         self.head_steps = whole_number("head_steps", self.head_steps, least=0)
         flag("evaluate_at_start", self.evaluate_at_start)
         self.betas = tuple(float(beta) for beta in self.betas)  # AdamW looks at them
+        if len(self.betas) != 2:
+            raise refused("betas", self.betas, "a pair of numbers")
         choice("schedule", self.schedule, SCHEDULES)
         choice("precision", self.precision, ("auto", "fp32", "bf16"))
         choice("optimizer", self.optimizer, ("adamw", "muon"))
