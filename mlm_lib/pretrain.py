@@ -38,7 +38,7 @@ from torch import distributed
 from torch.utils.data import ConcatDataset
 
 from mlm_lib.checks import choice, path_name, whole_number
-from mlm_lib.corpus import load_corpus, pack_blocks, split_to_train
+from mlm_lib.corpus import SPLITS, load_corpus, pack_blocks, split_to_train
 from mlm_lib.diffusion import DiffusionCollator
 from mlm_lib.encoder import EncoderConfig
 from mlm_lib.engine.checkpoints import STATE, Checkpoints
@@ -389,8 +389,9 @@ class Mixture:
         """A sentence for each part: what is trained on, what is held out, what is kept of it."""
         said = [part.said() for part in self.parts]
         if self.former:
-            rule = "of each text what lies within max_length, and a tenth of the texts not used"
-            said.append(f"begun by an earlier version, and goes on by its rules: {rule}")
+            said.append(
+                "begun by an earlier version, this run goes on by the rules of that version"
+            )
         return said
 
     def fingerprint(self):
@@ -442,7 +443,7 @@ class Texts:
 
     def follow_former_rules(self):
         """Reads the texts, and cuts their rows, as a run did that was begun by those rules."""
-        self.train, self.validation = (load_corpus(self.name, s) for s in ("train", "validation"))
+        self.train, self.validation, self.test = (load_corpus(self.name, s) for s in SPLITS)
         self.former = True
 
     @property
@@ -477,9 +478,9 @@ class Texts:
             self.blocks = _cut(tokenizer, blocks, max_length)
 
     def said(self):
+        """A sentence on what is trained on, held out and not used."""
         told = told_of(self.name, self.counts, len(self.rows))
-        test = f"; {len(self.test):,} more, the test split, are not used" if self.test else ""
-        return told + test
+        return told + f"; {len(self.test):,}, the test split, are not used" * bool(self.test)
 
     def epoch(self, epoch):
         every = self.blocks_every or 1
