@@ -173,8 +173,12 @@ def test_what_cannot_become_rows_is_one_sentence(folder):
             prepared(folder, most=most)
     with pytest.raises(ValueError, match="texts: none of .* texts .* that the vocabulary knows"):
         prepared(folder, tokens=OTHER)
-    with pytest.raises(ValueError, match="'reviews' is a corpus of the course"):
-        Prepared("reviews", prepared=folder / "arrow")
+    for corpus in ("grammar", "reviews", "hub:acme/tiny"):
+        with pytest.raises(ValueError, match=f"made of files, and '{corpus}' is not one"):
+            Prepared(corpus, prepared=folder / "arrow")
+    for share in (1, 1.5, -0.1):
+        with pytest.raises(ValueError, match=f"validation_share={share}"):
+            Prepared(folder / "texts", prepared=folder / "arrow", validation_share=share)
 
 
 def test_texts_of_ones_own_to_evaluate_on_leave_every_text_to_train_on(folder):
