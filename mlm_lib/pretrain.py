@@ -389,9 +389,7 @@ class Mixture:
         """A sentence for each part: what is trained on, what is held out, what is kept of it."""
         said = [part.said() for part in self.parts]
         if self.former:
-            said.append(
-                "begun by an earlier version, this run goes on by the rules of that version"
-            )
+            said.append("this run was begun by an earlier version, and goes on by its rules")
         return said
 
     def fingerprint(self):
@@ -427,7 +425,8 @@ class Texts:
     def __init__(
         self, corpus, *, copies=1, blocks_every=None, validation=None, validation_share=None
     ):  # fmt: skip
-        self.name, self.copies = corpus, whole_number("copies", copies)
+        self.corpus = self.name = corpus
+        self.copies = whole_number("copies", copies)
         self.blocks_every = whole_number("blocks_every", blocks_every, none=True)
         share = held_out_share(validation, validation_share, None)
         own = [] if validation is None else [file for file, _ in text_files(validation)]
@@ -443,7 +442,7 @@ class Texts:
 
     def follow_former_rules(self):
         """Reads the texts, and cuts their rows, as a run did that was begun by those rules."""
-        self.train, self.validation, self.test = (load_corpus(self.name, s) for s in SPLITS)
+        self.train, self.validation, self.test = (load_corpus(self.corpus, s) for s in SPLITS)
         self.former = True
 
     @property
@@ -549,6 +548,7 @@ class Documents:
         return [cut_rows(self.tokenizer, _encoded(self.tokenizer, texts), self.max_length)]
 
     def said(self):
+        """A sentence on what is trained on and held out."""
         told = f"{self.documents:,} documents are trained on, others in each epoch"
         return f"{self.name}: {told}; {self.held_out:,} are held out"
 

@@ -715,7 +715,7 @@ def test_a_run_begun_by_the_rules_of_an_earlier_version_ends_as_it_would_have(
             assert call("--config", "recipe.toml", "--steps", steps, out=out) == 0
     capsys.readouterr()
     assert call("--config", "recipe.toml", "--steps", 12, "--resume", out="parts") == 0
-    assert "goes on by the rules of that version" in capsys.readouterr().out
+    assert "begun by an earlier version, and goes on by its rules" in capsys.readouterr().out
     assert model_file(Path("whole")) == model_file(Path("parts"))
     if not disk:
         part = Texts("corpus.txt")
