@@ -1,5 +1,6 @@
 """Rows on disk: what a list of them gives, made once, whole or not at all."""
 
+import copy
 import os
 import random
 import shutil
@@ -75,9 +76,8 @@ def edited_with_its_date_kept(folder):
     os.utime(path, ns=(then.st_atime_ns, then.st_mtime_ns))
 
 
-CASED = tokenizer_of(*WORDS.get_vocab()).to_hf()
+CASED, ACCENTS = copy.deepcopy(WORDS), copy.deepcopy(WORDS)
 CASED.backend_tokenizer.normalizer.lowercase = False
-ACCENTS = tokenizer_of(*WORDS.get_vocab()).to_hf()
 ACCENTS.backend_tokenizer.normalizer.strip_accents = False
 OTHER = tokenizer_of("other", "words").to_hf()
 # What is done to the texts, how the rows are asked for then, and what differs by the refusal.
