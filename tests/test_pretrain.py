@@ -602,14 +602,14 @@ def test_blocks_come_round_once_in_so_many_epochs(every):
     assert all(len(block) == 24 and tokenizer.pad_token_id not in block for block in once)
 
 
-def long_texts(path="long.txt"):
+def write_long_texts(path="long.txt"):
     """Ten texts of forty tokens and more."""
     Path(path).write_text("\n".join(" ".join(f"w{i}x{j}" for j in range(40)) for i in range(10)))
     return path
 
 
 def test_long_texts_make_several_rows_that_hold_all_of_them_and_are_whole_in_blocks():
-    data, tokenizer = encoded(Texts(long_texts(), blocks_every=1))
+    data, tokenizer = encoded(Texts(write_long_texts(), blocks_every=1))
     part = data.parts[0]
     for texts, rows in ((part.train, part.rows), (part.validation, part.held)):
         assert max(map(len, rows)) == 24 and len(rows) > 2 * len(texts)
@@ -625,7 +625,7 @@ def test_long_texts_make_several_rows_that_hold_all_of_them_and_are_whole_in_blo
 
 @pytest.mark.parametrize("most", [6, 12, 24])
 def test_rows_in_memory_are_those_on_disk(tmp_path, most):
-    data, tokenizer = encoded(Texts(long_texts(), validation_share=0), max_length=most)
+    data, tokenizer = encoded(Texts(write_long_texts(), validation_share=0), max_length=most)
     disk = Prepared("long.txt", prepared=tmp_path / "rows", validation_share=0)
     disk.encode(tokenizer.to_hf(), most)
     assert list(disk.rows) == list(data) and disk.counts["kept"] == data.parts[0].counts["kept"]
@@ -707,7 +707,7 @@ def test_the_test_split_of_the_courses_reviews_is_neither_trained_on_nor_evaluat
 def test_a_run_begun_by_the_rules_of_an_earlier_version_ends_as_it_would_have(
     monkeypatch, capsys, disk
 ):
-    long_texts("corpus.txt")
+    write_long_texts("corpus.txt")
     CORPUS.write_text("\n".join([CORPUS.read_text(), *lines()]))
     data = TEXTS + 'prepared = "rows"\n' * disk
     recipe('schedule = "constant"\nwarmup = 0\n', data=data)
