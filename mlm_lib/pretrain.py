@@ -51,7 +51,7 @@ from torch import distributed
 from torch.utils.data import ConcatDataset
 
 from mlm_lib.checks import choice, path_name, refused, string, whole_number
-from mlm_lib.corpus import load_corpus, pack_blocks, split_to_train
+from mlm_lib.corpus import SPLITS, load_corpus, pack_blocks, split_to_train
 from mlm_lib.diffusion import DiffusionCollator
 from mlm_lib.encoder import EncoderConfig
 from mlm_lib.engine.checkpoints import STATE, Checkpoints
@@ -592,8 +592,7 @@ class Mixture:
         """A sentence for each part: what is trained on, what is held out, what is kept of it."""
         said = [part.said() for part in self.parts]
         if self.former:
-            rule = "of each text what lies within max_length, and a tenth of the texts not used"
-            said.append(f"begun by an earlier version, and goes on by its rules: {rule}")
+            said.append("this run was begun by an earlier version, and goes on by its rules")
         return said
 
     def fingerprint(self):
@@ -629,7 +628,8 @@ class Texts:
     def __init__(
         self, corpus, *, copies=1, blocks_every=None, validation=None, validation_share=None
     ):  # fmt: skip
-        self.name, self.copies = corpus, whole_number("copies", copies)
+        self.corpus = self.name = corpus
+        self.copies = whole_number("copies", copies)
         self.blocks_every = whole_number("blocks_every", blocks_every, none=True)
         share = held_out_share(validation, validation_share, None)
         own = [] if validation is None else [file for file, _ in text_files(validation)]
@@ -645,7 +645,7 @@ class Texts:
 
     def follow_former_rules(self):
         """Reads the texts, and cuts their rows, as a run did that was begun by those rules."""
-        self.train, self.validation = (load_corpus(self.name, s) for s in ("train", "validation"))
+        self.train, self.validation, self.test = (load_corpus(self.corpus, s) for s in SPLITS)
         self.former = True
 
     @property
@@ -680,9 +680,9 @@ class Texts:
             self.blocks = _cut(tokenizer, blocks, max_length)
 
     def said(self):
+        """A sentence on what is trained on, held out and not used."""
         told = told_of(self.name, self.counts, len(self.rows))
-        test = f"; {len(self.test):,} more, the test split, are not used" if self.test else ""
-        return told + test
+        return told + f"; {len(self.test):,}, the test split, are not used" * bool(self.test)
 
     def epoch(self, epoch):
         every = self.blocks_every or 1
@@ -751,6 +751,7 @@ class Documents:
         return [cut_rows(self.tokenizer, _encoded(self.tokenizer, texts), self.max_length)]
 
     def said(self):
+        """A sentence on what is trained on and held out."""
         told = f"{self.documents:,} documents are trained on, others in each epoch"
         return f"{self.name}: {told}; {self.held_out:,} are held out"
 

@@ -25,11 +25,13 @@ from small_runs import GRAMMAR, SMALL, lines
 from transformers import AutoTokenizer, BertForMaskedLM
 
 from mlm_lib import DATA, pretrain
+from mlm_lib.corpus import load_corpus
 from mlm_lib.diffusion import DiffusionCollator
 from mlm_lib.encoder import EncoderConfig
 from mlm_lib.engine import command_line
 from mlm_lib.engine.batches import Order
 from mlm_lib.engine.log import History, TrainingStopped
+from mlm_lib.engine.prepared import Prepared
 from mlm_lib.grammar import Grammar
 from mlm_lib.masked_lm import MaskedLanguageModel
 from mlm_lib.masking import MaskingCollator
@@ -189,7 +191,7 @@ def test_the_options_go_before_the_file(asked):
     found = asked("--config", recipe(), "--corpus", "other.txt", *line)
     for name, value in options.items():
         assert getattr(found["config"], name[2:].replace("-", "_")) == value
-    assert len(found["dataset"]) == 72 and found["collator"].seed == 7
+    assert found["dataset"].parts[0].counts["texts"] == 81 and found["collator"].seed == 7
 
 
 def test_two_runs_are_one_and_another_seed_is_another():
@@ -226,7 +228,7 @@ def test_the_recipe_of_course_bert_means_what_it_meant(zoo, asked, monkeypatch):
     file, sample = DATA / "course-bert" / "recipe.toml", Grammar.sample
     sentences = tomllib.loads(file.read_text(encoding="utf-8"))["show"]["sentences"]
     texts = 9 * [*lines(20), *(text.replace("[MASK]", "") for text in sentences)]
-    monkeypatch.setattr(pretrain, "load_corpus", lambda source, split: texts)
+    monkeypatch.setattr(pretrain, "split_to_train", lambda *asked, **more: (texts, texts, texts))
     monkeypatch.setattr(Grammar, "sample", lambda self, n, *, seed: sample(self, 9, seed=seed))
     found = asked("--config", file)
     grammar, reviews, docs = found["dataset"].parts
@@ -583,7 +585,7 @@ def test_copies_are_so_many_of_each_text_in_an_epoch():
     once, tokenizer = encoded(Texts("corpus.txt"))
     thrice, _ = encoded(Texts("corpus.txt", copies=3))
     thrice.encode(tokenizer, 24)
-    assert len(once) == 240 and len(thrice) == 720  # 80% of 300 are for training
+    assert len(once) == 270 and len(thrice) == 810  # 90% of 300 are for training
     assert list(once) == [tokenizer.encode(text) for text in once.parts[0].train]
     assert sorted(thrice) == sorted(3 * list(once))
 
@@ -592,24 +594,155 @@ def test_copies_are_so_many_of_each_text_in_an_epoch():
 def test_blocks_come_round_once_in_so_many_epochs(every):
     data, tokenizer = encoded(Texts("corpus.txt", blocks_every=every))
     epochs = epochs_of(data, *range(2 * every))
-    assert all(rows[:240] == data.parts[0].rows for rows in epochs)
-    blocks = [rows[240:] for rows in epochs]
+    assert all(rows[:270] == data.parts[0].rows for rows in epochs)
+    blocks = [rows[270:] for rows in epochs]
     assert blocks[:every] == blocks[every:]
     once = [tuple(block) for epoch in blocks[:every] for block in epoch]
     assert sorted(once) == sorted(map(tuple, data.parts[0].blocks)) and len(set(once)) == len(once)
     assert all(len(block) == 24 and tokenizer.pad_token_id not in block for block in once)
 
 
-def test_long_texts_are_cut_with_a_warning_and_whole_in_blocks(tmp_path):
-    path = tmp_path / "long.txt"
-    path.write_text("\n".join(" ".join(f"w{i}x{j}" for j in range(40)) for i in range(10)))
-    with pytest.warns(UserWarning, match="tokens of .*long.txt lie within max_length=24"):
-        data, tokenizer = encoded(Texts(str(path), blocks_every=1))
+def long_texts(path="long.txt"):
+    """Ten texts of forty tokens and more."""
+    Path(path).write_text("\n".join(" ".join(f"w{i}x{j}" for j in range(40)) for i in range(10)))
+    return path
+
+
+def test_long_texts_make_several_rows_that_hold_all_of_them_and_are_whole_in_blocks():
+    data, tokenizer = encoded(Texts(long_texts(), blocks_every=1))
     part = data.parts[0]
-    whole = [tokenizer.encode(text) for text in part.train]
-    assert part.rows == [[*row[:23], tokenizer.sep_token_id] for row in whole]
+    for texts, rows in ((part.train, part.rows), (part.validation, part.held)):
+        assert max(map(len, rows)) == 24 and len(rows) > 2 * len(texts)
+        assert {(row[0], row[-1]) for row in rows} == {(2, 3)}
+        inner = [token for row in rows for token in row[1:-1]]
+        assert inner == [token for text in texts for token in tokenizer.encode(text)[1:-1]]
+    tokens = sum(len(tokenizer.encode(text)) - 2 for text in part.train)
+    assert part.counts["kept"] == part.counts["tokens"] == tokens
+    assert f"{len(part.rows)} rows keep 100.0% of {tokens:,} tokens" in part.said()
     inner = sum(len(block) - 2 for block in part.blocks)
-    assert inner > 0.9 * sum(map(len, whole))
+    assert inner > 0.9 * tokens
+
+
+@pytest.mark.parametrize("most", [6, 12, 24])
+def test_rows_in_memory_are_those_on_disk(tmp_path, most):
+    data, tokenizer = encoded(Texts(long_texts(), validation_share=0), max_length=most)
+    disk = Prepared("long.txt", prepared=tmp_path / "rows", validation_share=0)
+    disk.encode(tokenizer.to_hf(), most)
+    assert list(disk.rows) == list(data) and disk.counts["kept"] == data.parts[0].counts["kept"]
+
+
+def test_a_share_of_the_tokens_that_is_not_kept_is_told_and_never_rounded_up():
+    CORPUS.write_text("\n".join([*lines(300), "☃ ☃"]))
+    part = Texts("corpus.txt", validation_share=0)
+    tokenizer = WordPieceTokenizer.train(lines(), 150, limit_alphabet=40)
+    with pytest.warns(UserWarning, match="1 texts of corpus.txt hold no known word"):
+        part.encode(tokenizer.to_hf(), 24)
+    assert "99.9% of" in part.said() and "301 texts are trained on, 0 are held out" in part.said()
+
+
+def test_what_holds_no_known_word_is_one_line(capsys):
+    CORPUS.write_text("\n".join(f"☃{n}" for n in range(9)))
+    Path("own.txt").write_text("\n".join(lines()))
+    for data in (TEXTS, TEXTS + 'prepared = "rows"\n'):
+        words = Path("words.txt")
+        words.write_text("\n".join([*tiny_bert.TOKENS[:5], "anna"]))
+        tokenizer = WordPieceTokenizer.from_vocab(words)
+        shape = EncoderConfig(len(tokenizer), 8, 1, 2, 16, max_length=16)
+        save_pretrained(MaskedLanguageModel.from_config(shape), tokenizer, "start")
+        Path("further.toml").write_text(f'{data}[model]\nfrom = "start"\n[training]\nsteps = 1\n')
+        assert call("--config", "further.toml") == 1
+        line = capsys.readouterr().err.splitlines()[-1]
+        assert "corpus.txt: none of" in line and "that the vocabulary knows" in line
+
+
+@pytest.mark.parametrize("data", [TEXTS, TEXTS + 'prepared = "rows"\n'])
+def test_a_row_without_room_for_a_token_is_one_line(capsys, data):
+    for most in (1, 2):
+        line = fails(capsys, "--config", recipe(data=data, max_length=most))
+        assert f"max_length={most}; a whole number of at least 3" in line
+
+
+def test_texts_of_ones_own_to_evaluate_on_leave_every_text_to_train_on(capsys, asked):
+    Path("own").mkdir()
+    CORPUS.rename("own/corpus.txt")
+    Path("own/valid.txt").write_text("\n".join(lines(40, seed=1)))
+    table = '[[data]]\ncorpus = "own"\n'
+    for prepared in ("", 'prepared = "rows"\n'):
+        file = recipe(data=f'{table}{prepared}validation = "own/valid.txt"\n')
+        with pytest.warns(UserWarning, match="1 held out: valid.txt"):
+            found = asked("--config", file)
+        counts = found["dataset"].parts[0].counts
+        assert (counts["texts"], counts["held"]) == (300, 40)
+        assert sum(found["dataset"].lengths) - 2 * len(found["dataset"]) == counts["tokens"]
+        assert "own: 300 texts are trained on, 40 are held out" in capsys.readouterr().out
+    both = f'{table}validation = "own/valid.txt"\nvalidation_share = 0.2\n'
+    assert "leave one of them out" in fails(capsys, "--config", recipe(data=both))
+    again = f'{table}validation = "no.txt"\n'
+    assert "no file 'no.txt'" in fails(capsys, "--config", recipe(data=again))
+
+
+def test_texts_that_are_trained_on_and_evaluated_on_are_told():
+    Path("some.txt").write_text("\n".join([*lines(7), "a text of its own"]))
+    with pytest.warns(UserWarning, match="7 of the texts of some.txt are also in corpus.txt"):
+        Texts("corpus.txt", validation="some.txt")
+
+
+@pytest.mark.parametrize("share, held", [(0, 0), (0.1, 30), (0.5, 150)])
+def test_a_share_of_the_texts_is_held_out_and_every_other_text_is_trained_on(capsys, share, held):
+    assert call("--config", recipe(data=f"{TEXTS}validation_share = {share}\n")) == 0
+    said = f"corpus.txt: {300 - held} texts are trained on, {held} are held out"
+    assert said in capsys.readouterr().out
+    assert ("corpus.txt_loss" in log_of()[-1]) == bool(held)
+
+
+def test_the_test_split_of_the_courses_reviews_is_neither_trained_on_nor_evaluated_on():
+    data, tokenizer = encoded(Texts("reviews"), vocab_size=300)
+    splits = [load_corpus("reviews", split) for split in ("train", "validation", "test")]
+    assert [data.parts[0].train, data.parts[0].validation] == splits[:2]
+    assert f"{len(splits[2])}, the test split, are not used" in data.said()[0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("disk", [False, True])
+def test_a_run_begun_by_the_rules_of_an_earlier_version_ends_as_it_would_have(
+    monkeypatch, capsys, disk
+):
+    long_texts("corpus.txt")
+    CORPUS.write_text("\n".join([CORPUS.read_text(), *lines()]))
+    data = TEXTS + 'prepared = "rows"\n' * disk
+    recipe('schedule = "constant"\nwarmup = 0\n', data=data)
+    with monkeypatch.context() as earlier:  # a run of that version, from its start
+        mixture = partial(Mixture, former=True)
+        earlier.setattr(pretrain, "Mixture", lambda *given, former: mixture(*given))
+        for out, steps in (("whole", 12), ("parts", 6)):
+            assert call("--config", "recipe.toml", "--steps", steps, out=out) == 0
+    capsys.readouterr()
+    assert call("--config", "recipe.toml", "--steps", 12, "--resume", out="parts") == 0
+    assert "begun by an earlier version, and goes on by its rules" in capsys.readouterr().out
+    assert model_file(Path("whole")) == model_file(Path("parts"))
+    if not disk:
+        part = Texts("corpus.txt")
+        part.follow_former_rules()
+        tokenizer = load_checkpoint("parts/model")[1]
+        part.encode(tokenizer, 24)
+        whole = tokenizer(load_corpus("corpus.txt"))["input_ids"]
+        assert part.rows == [row if len(row) < 25 else row[:23] + row[-1:] for row in whole]
+    assert call("--config", "recipe.toml", "--steps", 6, out="new") == 0
+    assert call("--config", "recipe.toml", "--steps", 12, "--resume", out="new") == 0
+    assert "earlier version" not in capsys.readouterr().out
+
+
+def test_a_fingerprint_tells_tokenizers_of_one_vocabulary_apart():
+    data, tokenizer = encoded(Texts("corpus.txt"))
+    known = data.fingerprint()
+    data.encode(tokenizer.to_hf(), 24)
+    assert data.fingerprint() == known
+    for name in ("lowercase", "strip_accents", "handle_chinese_chars"):
+        other = tokenizer.to_hf()
+        setattr(other.backend_tokenizer.normalizer, name, False)
+        data.encode(other, 24)
+        found = data.fingerprint()
+        assert {key for key in known if found[key] != known[key]} == {"normalizer"}
 
 
 def test_each_epoch_of_a_grammar_has_new_documents_of_other_seeds_than_those_held_out(

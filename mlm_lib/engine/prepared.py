@@ -16,7 +16,7 @@ from pathlib import Path
 
 from filelock import FileLock
 
-from mlm_lib.checks import path_name, probability, whole_number
+from mlm_lib.checks import path_name, probability, refused, whole_number
 from mlm_lib.engine.files import write
 from mlm_lib.engine.text_files import text_files, texts_of, warn_of
 
@@ -61,8 +61,9 @@ class Prepared:
         self.workers = whole_number("workers", workers or os.cpu_count())
         self.share = held_out_share(validation, validation_share, HELD)
         self.own = [] if validation is None else text_files(validation)
-        if not os.path.exists(os.path.expanduser(corpus)) and corpus in ("reviews", "docs"):
-            told = f"prepared rows are made of files, and {corpus!r} is a corpus of the course"
+        named = corpus in ("grammar", "reviews", "docs") or str(corpus).startswith("hub:")
+        if named and not os.path.exists(corpus):
+            told = f"prepared rows are made of files, and {corpus!r} is not one"
             raise ValueError(f"{told}; it fits in memory, so leave prepared out")
         self.files = text_files(corpus, [file for file, _ in self.own])
         self.name, self.former = Path(corpus).name, False
@@ -222,20 +223,17 @@ class Prepared:
                 noted_rows, Features(kinds), cache_dir=str(cache / "data"), gen_kwargs=given,
                 num_proc=workers if workers > 1 else None,
             ).save_to_disk(self.folder / "rows")  # fmt: skip
-        except DatasetGenerationError as error:
+        except (DatasetGenerationError, ValueError) as error:
             for note in notes.glob("error-*"):  # the sentence, which another process found
                 raise ValueError(note.read_text("utf-8")) from None
             if isinstance(error.__cause__, OSError):  # a full disk
                 raise error.__cause__ from None
+            if not (counts := _summed(notes))["kept"]:
+                raise ValueError(no_known_word(self.name, counts["texts"])) from None
             raise
-        counts = Counter()
-        doubts = []
-        for note in sorted(notes.glob("counts-*")):
-            told = json.loads(note.read_text("utf-8"))
-            doubts += told.pop("doubts")
-            counts.update(told)
+        counts = _summed(notes)
         shutil.rmtree(cache)
-        return {name: counts[name] for name in COUNTS} | {"doubts": doubts}
+        return counts
 
 
 COUNTS = ("texts", "held", "unknown", "tokens", "kept")
@@ -250,6 +248,13 @@ def noted_rows(files, tokenizer, max_length, share, notes):
     except (ValueError, OSError) as error:
         write(Path(notes) / f"error-{name}", str(error))
         raise
+
+
+def _summed(notes):
+    """The counts of all processes, and what they found odd."""
+    found = [json.loads(note.read_text("utf-8")) for note in sorted(notes.glob("counts-*"))]
+    counts = {name: sum(one.get(name, 0) for one in found) for name in COUNTS}
+    return counts | {"doubts": [doubt for one in found for doubt in one["doubts"]]}
 
 
 def rows_of(files, tokenizer, max_length, share=HELD, counts=None, doubts=None):
@@ -318,7 +323,9 @@ def digest_of(content):
 def held_out_share(validation, share, default):
     """The share of a corpus that is held out: none if `validation` names other texts."""
     if validation is None:
-        return default if share is None else probability("validation_share", share)
+        if share is not None and probability("validation_share", share) == 1:
+            raise refused("validation_share", share, "a number below 1")
+        return default if share is None else float(share)
     if share is not None:
         raise ValueError(f"has {validation=} and validation_share={share}; leave one of them out")
     return 0.0
