@@ -1231,7 +1231,7 @@ def test_only_a_model_that_has_learned_is_evaluated_before_the_first_step(going_
 
 
 @pytest.fixture
-def long_texts(going_on):
+def on_long_texts(going_on):
     """A function that writes a recipe, as `going_on` does, on texts of up to 117 words."""
 
     def write(*arguments, **settings):
@@ -1242,16 +1242,16 @@ def long_texts(going_on):
     return write
 
 
-def test_the_log_of_a_continued_model_holds_what_training_changed(long_texts):
-    assert call("--config", long_texts()) == 0
+def test_the_log_of_a_continued_model_holds_what_training_changed(on_long_texts):
+    assert call("--config", on_long_texts()) == 0
     before, after = log_of()
     assert before["step"] == 0 and "loss" not in before and after["step"] == 1
     assert before["corpus.txt_loss"] > 0 < after["corpus.txt_loss"] != before["corpus.txt_loss"]
 
 
 @pytest.mark.parametrize("length", [3, 7, 20])
-def test_shorter_rows_leave_a_checkpoint_its_positions(long_texts, capsys, length):
-    file = long_texts(f'from = "{{folder}}"\nmax_length = {length}\n')
+def test_shorter_rows_leave_a_checkpoint_its_positions(on_long_texts, capsys, length):
+    file = on_long_texts(f'from = "{{folder}}"\nmax_length = {length}\n')
     assert call("--config", file) == 0
     model, tokenizer = load_checkpoint(OUT / "model")
     assert model.embedder.config.max_length == 20
@@ -1271,10 +1271,10 @@ def test_rows_that_a_checkpoint_cannot_read_are_refused(going_on, capsys, length
     one_line(capsys, file, [f"[model] max_length={length}", words])
 
 
-def test_a_continued_run_is_not_resumed_with_rows_of_another_length(long_texts, capsys):
+def test_a_continued_run_is_not_resumed_with_rows_of_another_length(on_long_texts, capsys):
     nine, eight = (f'from = "{{folder}}"\nmax_length = {length}\n' for length in (9, 8))
-    assert call("--config", long_texts(nine)) == 0
-    line = fails(capsys, "--config", long_texts(eight), "--resume")
+    assert call("--config", on_long_texts(nine)) == 0
+    line = fails(capsys, "--config", on_long_texts(eight), "--resume")
     assert "max_length=9, now it is 8" in line
 
 
