@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import pickle
+import re
 import shutil
 import warnings
 from pathlib import Path
@@ -68,7 +69,9 @@ def test_a_run_killed_ten_times_ends_as_one_that_was_not(survived, name):
     assert [row["step"] for row in rows] == sorted({row["step"] for row in rows})
     assert timeless(rows) == timeless(log_of(whole))
     assert checkpoints(killed) == checkpoints(whole) == ["step-00000147", "step-00000150"]
-    assert sorted(path.name for path in killed.iterdir()) == [".lock", "checkpoints", "log.jsonl"]
+    names = {path.name for path in killed.iterdir()}
+    old = {name for name in names if re.fullmatch(r"log\.\d+\.jsonl", name)}  # killed early
+    assert names - old == {".lock", "checkpoints", "log.jsonl"}
 
 
 # ---------------------------------------------------------------- resume: in one process
@@ -235,20 +238,21 @@ class Clock:
 @pytest.mark.parametrize(
     "seconds, settings, steps",
     [
-        (100.0, {}, [4, 7, 10]),
-        (301.0, {}, [2, 3, 4, 5, 6, 7, 8, 9, 10]),
+        (100.0, {}, [4, 8, 10]),
+        (301.0, {}, [2, 4, 6, 8, 10]),
         (29.0, {}, [10]),
         (100.0, {"checkpoint_seconds": None}, [10]),
         (100.0, {"checkpoint_seconds": 450.0}, [6, 10]),
-        (100.0, {"checkpoint_every": 6}, [4, 6, 9, 10]),
-        (100.0, {"keep": 2}, [7, 10]),
+        (100.0, {"checkpoint_every": 6}, [4, 6, 10]),
+        (100.0, {"keep": 2}, [8, 10]),
     ],
 )
 def test_a_checkpoint_is_kept_by_the_clock(tmp_path, monkeypatch, seconds, settings, steps):
+    whole, _ = go()
     clock = Clock(monkeypatch, seconds)
     model, _ = go(tmp_path, callbacks=[clock], **{"keep": 99} | settings)
     assert checkpoints(tmp_path) == [f"step-{step:08d}" for step in steps]
-    assert_same(model, go()[0])
+    assert_same(model, whole)
 
 
 @pytest.mark.parametrize("end", [3, 7, 8])
