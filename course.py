@@ -4,6 +4,7 @@
     python3 course.py run  [--only 03 08] [--quick] [--labs] [--device auto] [-p NAME=VALUE ...]
                            [--out DIR] [--jobs N]
     python3 course.py test [--quick] [--site] [--style]
+    python3 course.py test --device cuda [--only 03 08] [--jobs N]
     python3 course.py lesson NN [--text] [--lab]
     python3 course.py lab  [-- OPTIONS OF JUPYTERLAB]
     python3 course.py labs start [02 ...] | check FILE | status | solution NN
@@ -459,27 +460,39 @@ def run(args) -> int:
     lessons = plan(args)
     for device in {str(values["DEVICE"]) for _, values in lessons if "DEVICE" in values} - {"auto"}:
         check_device(device)
-    from tqdm import tqdm
+    rows, begun = {}, time.perf_counter()
 
-    args.out.mkdir(parents=True, exist_ok=True)
-    idle, rows, begun = idle_cores(), {}, time.perf_counter()
-    jobs = args.jobs or min(idle, 4)
-    # disable=None: a bar on terminals; elsewhere a line as each lesson starts.
-    with child_environment() as env, tqdm(total=len(lessons), unit="lesson", disable=None) as bar:
-        env.setdefault("OMP_NUM_THREADS", str(max(1, idle // min(jobs, len(lessons)))))
-        os.environ.update(env)
-        for lesson, failure, seconds in run_at_once(jobs, lessons, args.out, args.limit, bar):
-            result = "FAILED" if failure else "ok"
-            rows[lesson] = f"{lesson.stem:<36}{seconds:>9.1f}  {result}"
-            bar.update()
-            with tqdm.external_write_mode():
-                print(*failure, rows[lesson], sep="\n")
+    def row(lesson: Path, failure: list[str], seconds: float) -> list[str]:
+        result = "FAILED" if failure else "ok"
+        rows[lesson] = f"{lesson.stem:<36}{seconds:>9.1f}  {result}"
+        return [*failure, rows[lesson]]
+
+    run_with_a_bar(args, lessons, row)
     table = [rows[lesson] for lesson, _ in lessons]
     print("", f"{'lesson':<36}{'seconds':>9}  result", *table, "", sep="\n")
     failures = sum(row.endswith("FAILED") for row in table)
     whole = f"{len(table) - failures} of {len(table)} lessons ran to their end"
     print(f"{whole} in {time.perf_counter() - begun:.0f} s. Executed notebooks: {args.out}")
     return 1 if failures else 0
+
+
+def run_with_a_bar(args, lessons: list, report) -> None:
+    """Execute the lessons, and print the lines that `report` returns for each one that has ended:
+    it gets the lesson, the lines of its failure and the seconds."""
+    from tqdm import tqdm
+
+    args.out.mkdir(parents=True, exist_ok=True)
+    idle = idle_cores()
+    jobs = args.jobs or min(idle, 4)
+    # disable=None: a bar on terminals; elsewhere a line as each lesson starts.
+    with child_environment() as env, tqdm(total=len(lessons), unit="lesson", disable=None) as bar:
+        env.setdefault("OMP_NUM_THREADS", str(max(1, idle // min(jobs, len(lessons)))))
+        os.environ.update(env)
+        for ended in run_at_once(jobs, lessons, args.out, args.limit, bar):
+            bar.update()
+            lines = report(*ended)
+            with tqdm.external_write_mode():
+                print(*lines, sep="\n")
 
 
 def run_at_once(jobs: int, lessons: list, out: Path, limit: int, bar):
@@ -584,11 +597,57 @@ def last_cell_started(executed: Path) -> tuple[int | None, str]:
 
 STYLE = ROOT / "tests" / "notebook_style.py"
 SEEDED = str(ROOT / "tests" / "scripts" / "seeded_cells.py")
+CPU_ONLY = str(ROOT / "tests" / "scripts" / "cpu_only.py")
 COMPARED = ["--nbval", "--nbval-current-env", "--nbval-cell-timeout", "300"]
 COMPARED += ["--nbval-sanitize-with", ROOT / "tests" / "nbval_sanitize.cfg"]
 
 
+@contextlib.contextmanager
+def cpu_environment():
+    """`child_environment` in which torch finds no accelerator: what is stored is a CPU's. These
+    variables hide the devices of CUDA, ROCm and XPU from every process below. No variable hides
+    Apple's MPS, so that each kernel starts with a file that does, and tests/conftest.py, too."""
+    with child_environment() as env:
+        hidden = {"CUDA_VISIBLE_DEVICES": "-1", "HIP_VISIBLE_DEVICES": "-1"}
+        hidden |= {"ONEAPI_DEVICE_SELECTOR": "opencl:cpu"}
+        yield env | hidden | {"PYTHONSTARTUP": CPU_ONLY}
+
+
 def test(args) -> int:
+    """Run `test_on_the_cpu`, or compare the lessons on another device where one is asked for."""
+    return test_on_a_device(args) if args.device else test_on_the_cpu(args)
+
+
+def test_on_a_device(args) -> int:
+    """Execute every lesson and lab on a device and compare what they print with what is stored.
+    Labs have no DEVICE: they take the accelerator where `train` does so by itself. Close as
+    `test_on_the_cpu` does; each lesson is a step, and each of its cells a check."""
+    lessons = plan(args)
+    check_device(args.device)
+    sys.path.insert(0, str(ROOT / "tests"))
+    from compare_outputs import Unreadable, compare
+
+    failed, rows, total = [], {}, collections.Counter()
+
+    def row(lesson: Path, failure: list[str], seconds: float) -> list[str]:
+        outcomes, lines = ["failed"], failure
+        if not failure:
+            try:
+                outcomes, lines = compare(lesson, args.out / lesson.name)
+            except Unreadable as refused:
+                lines = [f"FAILED {refused}"]
+        counts = collections.Counter(outcomes)
+        total.update(counts)
+        failed.extend(line for line in lines if line.startswith("FAILED "))
+        rows[lesson] = f"{lesson.stem:<24}{in_counts(counts)} in {seconds:.0f} s"
+        return [*lines, rows[lesson]]
+
+    run_with_a_bar(args, lessons, row)
+    print("", *failed, *(rows[lesson] for lesson, _ in lessons), in_counts(total), sep="\n")
+    return 1 if failed else 0
+
+
+def test_on_the_cpu(args) -> int:
     """Check the sources' form, run the tests, execute every lesson and compare its outputs with the
     stored ones. Close with what failed, a line for each step, and the total."""
     # Each worker gets its share of the cores, or their threads would fight over them. Files stay
@@ -614,7 +673,7 @@ def test(args) -> int:
         lessons = reversed(find_lessons(args.notebooks))
         steps["notebooks"] = [*pytest, *COMPARED, *lessons, *labs]
     failed, rows, total = [], [], collections.Counter()
-    with child_environment() as env:
+    with cpu_environment() as env:
         env.setdefault("OMP_NUM_THREADS", str(cores // workers))
         for name, command in steps.items():
             print(f"\n== {name}")
@@ -697,7 +756,7 @@ def lesson(args) -> int:
         word = args.number if args.lab else path.stem
         steps["tests"] = [*python, "pytest", "-q", *tests, "-k", word]
         steps["compare"] = [*python, "pytest", "-q", *COMPARED, path]
-    with child_environment() as env:
+    with cpu_environment() as env:
         for name, command in steps.items():
             print(f"\n== {name}")
             more = {"PYTHONSTARTUP": SEEDED} if name == "compare" else {}
@@ -786,7 +845,7 @@ def listen(folder: Path, port: int):
 # ---- the command ---------------------------------------------------------------------------------
 
 SITE_MODULES = ["sphinx", "myst_nb", "furo", "nbconvert", "onnxscript", "onnxruntime"]
-TEST_MODULES = ["ruff", "pytest", "xdist", "nbval", "ipykernel", *SITE_MODULES]
+TEST_MODULES = ["ruff", "pytest", "xdist", "nbval", "papermill", "ipykernel", *SITE_MODULES]
 COMMANDS = {  # name: (function, modules it needs, its line in --help)
     "run": (run, ["papermill", "ipykernel", "tqdm", "torch"], "execute the lessons in order"),
     "test": (test, TEST_MODULES, "run the tests and check the lessons' stored outputs"),
@@ -838,8 +897,8 @@ def parse(argv: list[str]) -> argparse.Namespace:
         own = {"allow_abbrev": name not in PASS_ON, "add_help": name != "labs"}
         command = commands.add_parser(name, parents=[common], help=text, **own)
         option = command.add_argument
+        many = {"nargs": "+", "action": "extend"}
         if name == "run":
-            many = {"nargs": "+", "action": "extend"}
             names = "lessons by number or name: 3, 03, 03_name"
             option("--only", metavar="LESSON", help=names, **many)
             option("--quick", action="store_true", help="the smaller sizes that the lessons name")
@@ -859,6 +918,12 @@ def parse(argv: list[str]) -> argparse.Namespace:
             option("--quick", action="store_true", help="leave out slow tests and the lessons")
             option("--site", action="store_true", help="the site's tests, too, in a Chromium")
             option("--style", action="store_true", help="remarks on lessons' style are failures")
+            text = "instead: execute the lessons and labs on this device (cuda, cuda:1, mps), and "
+            option("--device", metavar="DEVICE", help=text + "compare what they print")
+            text = "with --device: lessons by number or name"
+            option("--only", metavar="LESSON", help=text, **many)
+            text = "with --device: lessons at once (default: one for each idle core, at most 4)"
+            option("--jobs", type=whole_number(1), metavar="N", help=text)
         elif name == "lesson":
             option("number", metavar="NN", help="the lesson's number or name")
             option("--lab", action="store_true", help="its lab instead")
@@ -877,6 +942,14 @@ def parse(argv: list[str]) -> argparse.Namespace:
     args.notebooks = args.notebooks.resolve()
     if args.command == "run":
         args.out = args.out.resolve()
+    elif args.command == "test" and args.device:
+        if args.quick or args.site or args.style:
+            parser.error("--device is for the lessons: leave out --quick, --site and --style")
+        # What `run` would take; papermill injects DEVICE.
+        args.out = ROOT / "build" / f"executed-{args.device.replace(':', '-')}"
+        args.p, args.labs, args.limit = [], True, 1800
+    elif args.command == "test" and (args.only or args.jobs):
+        parser.error("--only and --jobs go with --device: without it, every lesson is compared")
     return args
 
 
@@ -889,7 +962,7 @@ def main(argv: list[str]) -> int:
         if args.build == "cuda" and not sys.platform.startswith("linux"):
             raise Stop("--cuda is for Linux: PyPI has no CUDA build of torch for this system.")
         # A mistake is told before the minutes of a set-up.
-        if action is run:
+        if action is run or action is test and args.device:
             plan(args)
         if action is labs:
             parse_labs(args.passed_on)

@@ -25,7 +25,7 @@ from benchmarks.turns import Row, arguments, report
 from mlm_lib.corpus import load_corpus, pack_blocks
 from mlm_lib.masking import MaskingCollator
 from mlm_lib.pretrained import from_hf
-from mlm_lib.training import HeldOut, TrainingConfig, native_bf16, train
+from mlm_lib.training import HeldOut, TrainingConfig, precision_taken, train
 from mlm_lib.wordpiece import SPECIAL_TOKENS, WordPieceTokenizer
 
 RATE = 5e-4
@@ -95,7 +95,7 @@ def loops(what, theirs, ours, shape, data, *, at_least, device="cpu", quick=Fals
 
 def pairs():
     """(their precision, ours, name, claimed ratio)."""
-    if native_bf16():
+    if precision_taken("cpu")[0] == "bf16":
         yield "default", "auto", "loop, default settings (fp32, bf16)", 5.0
         yield "fp32", "fp32", "loop, the same precision", 2.5
         yield "bf16", "bf16", "loop, the same precision", 4.0

@@ -13,6 +13,7 @@ from numbers import Integral, Real
 import numpy as np
 import torch
 
+_SURROGATE = re.compile("[\ud800-\udfff]")
 ID_TYPES = (torch.int64, torch.int32)  # what `nn.Embedding` reads; both hold a label of −100
 
 
@@ -109,6 +110,14 @@ def string(name, value):
     return _fitting(name, value, isinstance(value, str), "a str")
 
 
+def unicode_text(name, value):
+    """A str without lone surrogates: halves of a character, which no tokenizer reads."""
+    lone = _SURROGATE.search(value)
+    return _fitting(
+        name, value, not lone, f"a text without the lone surrogate {lone and lone[0]!r}"
+    )
+
+
 def iterable(name, value, things):
     """A list or a generator of things; one str is none, which would be read letter by letter."""
     fits = isinstance(value, Iterable) and not isinstance(value, (str, bytes))
@@ -171,6 +180,20 @@ def ids(name, value, shape="(B, T)", *, size=None, ignore=None):
             wrong &= value != ignore
             wanted += f" or {ignore}"
         _holds_none(name, value, wrong, wanted)
+    return value
+
+
+def known_ids(name, value, size):
+    """Ids for an embedding of `size` rows; only on a CPU are they looked at.
+
+    Raises:
+        IndexError: an id that is not in 0..size−1. torch raises the same, but names nothing.
+    """
+    if can_look(value) and value.numel():
+        least, most = value.aminmax()
+        if least < 0 or most >= size:
+            wrong = (least if least < 0 else most).item()
+            raise IndexError(f"{name} holds {wrong}, out of range: only 0 to {size - 1} are known")
     return value
 
 

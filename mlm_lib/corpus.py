@@ -22,17 +22,22 @@ def load_corpus(source, split="train", *, seed=0):
 
     Args:
         source: `"grammar"` (a sample of `data/grammar.toml`'s documents), `"reviews"`, `"docs"`, a
-            path, or `"hub:NAME[:CONFIG][:COLUMN]"`. A path names a `.txt` file (paragraphs parted
-            by blank lines; without blank lines, one text a line), a `.csv` or `.jsonl` file (column
-            `text`; another is named after a colon, as in `films.csv:body`), or a folder of these.
+            path, or `"hub:NAME[:CONFIG][:COLUMN]"`. A path names a file or a folder. In a `.txt` or
+            `.text` file, blank lines part the texts; without blank lines, each line is a text. In a
+            table (`.csv`, `.tsv`, `.jsonl`, `.json`, `.parquet`) the column `text` is read; another
+            is named after a colon, as in `films.csv:body` or `my_folder:body`. All but Parquet may
+            be packed as `.gz`. Of a folder all such files are read, in the folders below as well,
+            but for hidden files, files named README, LICENSE and the like, and, as in `aclImdb`,
+            lists beside the folders `pos` and `neg`. A warning counts and names what is left out;
+            Markdown is, since its marks are no prose.
         split: `"train"` (80%), `"validation"` (10%) or `"test"` (10%). A hub data set keeps the
             splits it has.
         seed: chooses another division into splits. The division depends on the texts and the seed
             alone, never on their order; equal texts share a split, so none can see another's text.
 
     Raises:
-        ValueError: unknown split, a file without text or not in UTF-8, a missing column, an empty
-            split.
+        ValueError: unknown split, a kind of file that is not read, a file without text or not in
+            UTF-8, a missing column, a cell with half a character, an empty split.
         FileNotFoundError: no corpus of that name and no file at that path.
         ConnectionError: a hub name without a network and not in the local cache.
     """
@@ -42,6 +47,60 @@ def load_corpus(source, split="train", *, seed=0):
     # Path("docs") is the folder, "docs" the corpus.
     texts = load_docs() if source == "docs" else read_texts(_SHIPPED.get(source, source))
     return _split(texts, split, seed, source)
+
+
+def split_to_train(source, share=None, *, without=(), seed=0):
+    """The texts to train on, those held out to evaluate on, and those of a test split, as lists.
+
+    A test split is kept where others measure on one: the course's corpora have it, since lessons
+    measure on it, and so do some hub data sets. Of your own files no text is kept for a test.
+
+    Args:
+        source: as `load_corpus` takes it.
+        share: the share of the distinct texts that is held out. None takes a hub data set's own
+            validation split, if it has one, and otherwise a tenth, the validation split of
+            `load_corpus`.
+        without: files that are not read, although the folder `source` holds them.
+        seed: as of `load_corpus`.
+
+    Raises:
+        ValueError: as of `load_corpus`; a share that leaves nothing to train on.
+    """
+    if str(source).startswith("hub:"):
+        tables, column = _hub(source)
+        texts, test = _column(tables, "train", column, source), []
+        if "test" in tables:
+            test = _column(tables, "test", column, source)
+        if "validation" in tables:
+            own = _column(tables, "validation", column, source)
+            if share is None:
+                return texts, own, test
+            if share:
+                told = f"{source} has a validation split of its own"
+                raise ValueError(f"{told}; leave validation_share={share} out")
+            texts = texts + own
+        kept = set()
+    elif source == "docs" or source in _SHIPPED:
+        texts = load_docs() if source == "docs" else read_texts(_SHIPPED[source])
+        test = _split(texts, "test", seed, source)
+        kept = set(test)
+    else:
+        texts, test, kept = read_texts(source, without), [], set()
+    rank = _ranked(texts, seed)
+    share = 0.1 if share is None else share
+    count = max(1, round(share * len(rank))) if share else 0
+    rank = [text for text in rank if text not in kept]
+    if not rank:
+        raise ValueError(f"{source} holds no text")
+    if share and len(rank) < 3:
+        told = f"{source} holds {len(rank)} distinct texts, too few to hold some out"
+        raise ValueError(f"{told}; add texts, or name others to evaluate on: validation = PATH")
+    if count >= len(rank):
+        told = f"validation_share={share} holds all {len(rank):,} distinct texts of {source} out"
+        raise ValueError(f"{told}; lower it")
+    held = set(rank[:count])
+    train = [text for text in texts if text not in held and text not in kept]
+    return train, [text for text in texts if text in held], test
 
 
 def pack_blocks(encoded, block_size, *, cls_id, sep_id):
@@ -82,15 +141,20 @@ def pack_blocks(encoded, block_size, *, cls_id, sep_id):
 # ------------------------------------------------------------------------------------ splits
 
 
-def _split(texts, split, seed, source):
-    """The texts that belong to a split, in the order given."""
+def _ranked(texts, seed):
+    """The distinct texts in an order that looks random."""
 
     def number(text):
         return hashlib.blake2b(f"{seed}\0{text}".encode(), digest_size=8).digest()
 
+    return sorted(set(texts), key=number)
+
+
+def _split(texts, split, seed, source):
+    """The texts that belong to a split, in the order given."""
     # 1. Each distinct text has a number that looks random: a hash of the seed and the text itself.
     # 2. Ranked by it, no text's place depends on its place in the file or on how often it comes.
-    rank = sorted(set(texts), key=number)
+    rank = _ranked(texts, seed)
     # 3. The first tenth is validation, the second test, the rest training: exact proportions.
     tenth = max(1, round(0.1 * len(rank))) if len(rank) >= 3 else 0
     held_out = {"validation": rank[:tenth], "test": rank[tenth : 2 * tenth]}
@@ -105,26 +169,37 @@ def _split(texts, split, seed, source):
 
 def _from_hub(source, split, seed):
     """`hub:NAME[:CONFIG][:COLUMN]`, through `datasets` and its local cache."""
-    _, name, *rest = source.split(":")
-    try:
-        tables, column = _open_tables(name, *rest)
-    except OSError as error:  # also ConnectionError and "not found"
-        told = f"could not get {name!r} from the hub ({type(error).__name__}: {error})"
-        still = "Check the name. Without a network 'reviews', 'docs' and your own files work"
-        raise ConnectionError(f"{told}. {still}") from error
-    table = tables[split if split in tables else "train"]
-    if column not in table.column_names:
-        told = f"{name} has no column {column!r}; it has {table.column_names}"
-        raise ValueError(f"{told}. Name yours last: 'hub:{name}:COLUMN'")
-    texts = [text for text in table[column] if isinstance(text, str) and text.strip()]
-    if not texts:
-        raise ValueError(f"{source}: column {column!r} holds no text")
+    tables, column = _hub(source)
+    texts = _column(tables, split if split in tables else "train", column, source)
     # A held-out split that the data set lacks is cut from its training split.
     missing = [part for part in SPLITS if part not in tables]
     if split in missing:
         return _split(texts, split, seed, source)
     cut = {text for part in missing for text in _split(texts, part, seed, source)}
     return [text for text in texts if split != "train" or text not in cut]
+
+
+def _hub(source):
+    """The splits that a hub data set has, and the name of the column to read."""
+    _, name, *rest = source.split(":")
+    try:
+        return _open_tables(name, *rest)
+    except OSError as error:  # also ConnectionError and "not found"
+        told = f"could not get {name!r} from the hub ({type(error).__name__}: {error})"
+        still = "Check the name. Without a network 'reviews', 'docs' and your own files work"
+        raise ConnectionError(f"{told}. {still}") from error
+
+
+def _column(tables, split, column, source):
+    """The texts of a hub data set's own split, without blank ones."""
+    table, name = tables[split], source.split(":")[1]
+    if column not in table.column_names:
+        told = f"{name} has no column {column!r}; it has {table.column_names}"
+        raise ValueError(f"{told}. Name yours last: 'hub:{name}:COLUMN'")
+    texts = [text for text in table[column] if isinstance(text, str) and text.strip()]
+    if not texts:
+        raise ValueError(f"{source}: column {column!r} holds no text")
+    return texts
 
 
 def _open_tables(name, *rest):

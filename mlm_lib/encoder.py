@@ -12,7 +12,15 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
-from mlm_lib.checks import can_look, number, probability, real_mask, same_shape, whole_number
+from mlm_lib.checks import (
+    can_look,
+    known_ids,
+    number,
+    probability,
+    real_mask,
+    same_shape,
+    whole_number,
+)
 from mlm_lib.unpadded import Unpadded
 
 
@@ -199,11 +207,13 @@ class Embeddings(nn.Module):
         """
         types = self.token_type.weight[0]  # (H,)
         if token_type_ids is not None:
+            known_ids("token_type_ids", token_type_ids, self.token_type.num_embeddings)
             types = self.token_type(token_type_ids)  # (B, T, H)
         if positions is None:
             places = self.position.weight[: input_ids.shape[1]]  # (T, H), from the left edge
         else:
             places = self.position(positions)  # (N, H)
+        known_ids("input_ids", input_ids, self.word.num_embeddings)
         summed = self.word(input_ids) + types + places  # (B, T, H)
         return self.dropout(self.norm(summed))
 

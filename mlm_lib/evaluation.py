@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from scipy import stats
 
-from mlm_lib.checks import ids, iterable, number, refused, tensor, whole_number
+from mlm_lib.checks import ids, iterable, number, refused, tensor, unicode_text, whole_number
 from mlm_lib.engine.padding import pad_examples
 from mlm_lib.grammar import Estimate
 from mlm_lib.labels import IGNORE
@@ -95,19 +95,44 @@ def judged(scores, targets):
 
 
 def encoded(model, tokenizer, text):
-    """A text's ids, if the model reads as many."""
-    row = list(tokenizer.encode(text))
+    """A text's ids, if the model knows each of them and reads as many.
+
+    Raises:
+        ValueError: a text with a lone surrogate, with more tokens than the model reads, or with a
+            token that was added to the tokenizer and not to the model.
+    """
+    row = list(tokenizer.encode(unicode_text("text", text)))
     check_length(model, f"{text[:40]!r}…", len(row))
+    known, last = getattr(_config(model), "vocab_size", math.inf), max(row, default=0)
+    if last >= known:
+        token = f"{tokens_of(tokenizer, [last])[0]!r} has the id {last}"
+        adds = "resize_token_embeddings of transformers adds rows for new tokens"
+        raise ValueError(f"{token}, and this model knows {known} tokens only; {adds}")
     return row
+
+
+def mask_of(tokenizer):
+    """The id of a tokenizer's mask token, and how that token is written.
+
+    Raises:
+        ValueError: the tokenizer has none.
+    """
+    index = tokenizer.mask_token_id
+    if index is None:
+        raise ValueError("the tokenizer has no mask token; take that of a masked language model")
+    return index, tokens_of(tokenizer, [index])[0]
+
+
+def _config(model):
+    """The configuration of a model, ours or transformers', or None."""
+    own = getattr(getattr(model, "embedder", None), "config", None)
+    return getattr(model, "config", own)
 
 
 def check_length(model, name, length):
     """Refuses more tokens than a model reads, if it tells how many those are."""
-    if hasattr(model, "config"):  # one of transformers
-        longest = getattr(model.config, "max_position_embeddings", None)
-    else:
-        config = getattr(getattr(model, "embedder", None), "config", None)
-        longest = getattr(config, "max_length", None)
+    named = "max_position_embeddings" if hasattr(model, "config") else "max_length"  # theirs, ours
+    longest = getattr(_config(model), named, None)
     if longest and length > longest:
         raise ValueError(f"{name} has {length} tokens; this model reads {longest}")
 
@@ -277,8 +302,8 @@ def fill_mask(model, tokenizer, text, *, top_k=5, batch_size=32):
     Args:
         model: ours or transformers'.
         tokenizer: ours or transformers'.
-        text: a str with one `[MASK]` or more, or a list of them.
-        top_k: candidates for a blank.
+        text: a str with one mask token or more, `[MASK]` in most tokenizers; or a list of them.
+        top_k: candidates for a blank, at most as many as the model knows tokens.
         batch_size: texts read at once.
 
     Returns:
@@ -287,24 +312,25 @@ def fill_mask(model, tokenizer, text, *, top_k=5, batch_size=32):
         of such lists, whose sequences keep the special tokens. For a list of texts a list of both.
 
     Raises:
-        ValueError: a text without a blank or longer than the model reads; a `top_k` or a
-            `batch_size` below 1.
+        ValueError: a text without a blank, with a lone surrogate, longer than the model reads, or
+            with a token that only the tokenizer knows; a `top_k` or a `batch_size` below 1.
     """
     texts = [text] if isinstance(text, str) else list(text)
     top_k, batch_size = whole_number("top_k", top_k), whole_number("batch_size", batch_size)
-    rows = [encoded(model, tokenizer, one) for one in texts]
+    rows, (mask, written) = [encoded(model, tokenizer, one) for one in texts], mask_of(tokenizer)
     for one, row in zip(texts, rows):
-        if tokenizer.mask_token_id not in row:
-            raise ValueError(f"{one!r} has no [MASK]; write it where a word is to be found")
+        if mask not in row:
+            raise ValueError(f"{one!r} has no {written}; write it where a word is to be found")
     found = []
     for start in range(0, len(rows), batch_size):
         some = rows[start : start + batch_size]
         fields = padded(some, tokenizer)
-        blank = fields["input_ids"] == tokenizer.mask_token_id  # (B, T)
-        best = read(model, fields, blank).softmax(-1).topk(top_k)  # (N, k)
+        blank = fields["input_ids"] == mask  # (B, T)
+        scores = read(model, fields, blank)  # (N, V)
+        best = scores.softmax(-1).topk(min(top_k, scores.shape[-1]))  # (N, k)
         answers = iter(zip(best.values.tolist(), best.indices.tolist()))
         for row in some:
-            blanks = [place for place, index in enumerate(row) if index == tokenizer.mask_token_id]
+            blanks = [place for place, index in enumerate(row) if index == mask]
             lists = [_candidates(tokenizer, row, blanks, place, *next(answers)) for place in blanks]
             found.append(lists if len(lists) > 1 else lists[0])
     return found[0] if isinstance(text, str) else found
@@ -350,14 +376,15 @@ def pseudo_log_likelihood(model, tokenizer, texts, *, whole_word=False, batch_si
         A list of float, for each text a log-likelihood in nats, at most 0.
 
     Raises:
-        ValueError: one str for a list, a text without a token, or longer than the model reads; a
-            `batch_size` below 1; `whole_word` without WordPiece.
+        ValueError: one str for a list, a text without a token, with a lone surrogate, longer than
+            the model reads, or with a token that only the tokenizer knows; a `batch_size` below 1;
+            `whole_word` without WordPiece.
     """
     whole_number("batch_size", batch_size)
     if whole_word and not marks_pieces(tokenizer):
         raise ValueError("whole_word needs the ## pieces of WordPiece, and this tokenizer has none")
     texts = list(iterable("texts", texts, "texts"))
-    rows = [encoded(model, tokenizer, text) for text in texts]
+    rows, (mask, _) = [encoded(model, tokenizer, text) for text in texts], mask_of(tokenizer)
     questions = []  # the text's number; from where to where it is hidden; the first is scored
     for which, row in enumerate(rows):
         places = _scored(tokenizer, row)
@@ -375,7 +402,7 @@ def pseudo_log_likelihood(model, tokenizer, texts, *, whole_word=False, batch_si
         which, places, ends = zip(*questions[start : start + batch_size])
         hidden = [list(rows[text]) for text in which]
         for row, place, end in zip(hidden, places, ends):
-            row[place:end] = [tokenizer.mask_token_id] * (end - place)
+            row[place:end] = [mask] * (end - place)
         fields = padded(hidden, tokenizer)
         asked = torch.zeros_like(fields["input_ids"], dtype=torch.bool)  # (B, T)
         asked[range(len(places)), places] = True

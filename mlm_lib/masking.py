@@ -182,10 +182,12 @@ def marks_pieces(tokenizer):
 class MaskingCollator:
     """Turn a list of encoded texts into a padded, freshly masked batch: a `collate_fn`.
 
-    With a `seed` the masks depend on it, on the epoch and on the batch's number, and on nothing
-    else. Batches are counted on and on, so that each epoch has new masks. The workers of a
-    `DataLoader` are new processes in each epoch, which know nothing of those before: there call
-    `set_epoch(epoch)` before each epoch. The masks are then the same with any number of workers.
+    Each epoch has new masks, and a program that is run again with the same `seed` has the same
+    masks again: those of the collator's first batch, of its second, and so on. In the workers of a
+    `DataLoader`, which are new processes in each epoch and count from 0 again, the seed that the
+    loader draws for them by torch's generator enters as well. If `set_epoch(epoch)` is called
+    before each epoch, the masks depend on nothing but `seed`, epoch and number of the batch, and
+    are the same with any number of workers, as long as these are not persistent.
 
     Args:
         tokenizer: a `WordPieceTokenizer` or a transformers tokenizer.
@@ -229,11 +231,11 @@ class MaskingCollator:
             raise ValueError(f"strategy={strategy!r} needs the ## pieces of WordPiece")
         table = repr(sorted(vocab.items())).encode()
         self.vocabulary = hashlib.blake2b(table, digest_size=8).hexdigest()
-        self.set_epoch(0)
+        self.epoch, self.batches, self.told = 0, 0, False
 
     def set_epoch(self, epoch):
-        """Begin an epoch: its batches are counted from 0."""
-        self.epoch, self.batches = epoch, 0
+        """Begin an epoch: its batches are counted from 0. Call it before each epoch or never."""
+        self.epoch, self.batches, self.told = epoch, 0, True
 
     def prepare(self, examples):
         """The padded fields of a batch, and (B, T) bool, true where nothing may be hidden."""
@@ -263,11 +265,13 @@ class MaskingCollator:
         """The next batch's random numbers, from seed, epoch and batch; without a seed None."""
         if self.seed is None:
             return None
-        worker, batch = get_worker_info(), self.batches
+        worker, epoch, batch = get_worker_info(), self.epoch, self.batches
         if worker is not None:  # a DataLoader deals its batches out to the workers in turn
             batch = batch * worker.num_workers + worker.id
+            if not self.told:  # by what the loader drew for this epoch and all its workers
+                epoch = f"{epoch} {worker.seed - worker.id}"
         self.batches += 1
-        name = f"{self.seed} {self.epoch} {batch}".encode()
+        name = f"{self.seed} {epoch} {batch}".encode()
         digest = hashlib.blake2b(name, digest_size=8).digest()
         return torch.Generator().manual_seed(int.from_bytes(digest, "little") >> 1)
 

@@ -12,7 +12,16 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
-from mlm_lib.checks import can_look, number, probability, real_mask, refused, tensor, whole_number
+from mlm_lib.checks import (
+    can_look,
+    known_ids,
+    number,
+    probability,
+    real_mask,
+    refused,
+    tensor,
+    whole_number,
+)
 from mlm_lib.encoder import Dropout, EncoderOutput, attend, check_sizes
 from mlm_lib.heads import MaskedLMHead
 from mlm_lib.unpadded import Padded, Unpadded
@@ -309,6 +318,7 @@ class ModernEmbeddings(nn.Module):
 
     def forward(self, input_ids):
         """(...) ids to (..., H)."""
+        known_ids("input_ids", input_ids, self.word.num_embeddings)
         return self.dropout(self.norm(self.word(input_ids)))
 
 

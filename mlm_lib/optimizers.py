@@ -5,6 +5,7 @@ is asked for, the matrices inside the network (lesson 15). Built in lesson 11.
 """
 
 import torch
+from torch import distributed
 
 SPARSE, MUON = "sparse", "muon"  # where a state dictionary has that of SparseAdam, that of Muon
 
@@ -89,6 +90,26 @@ class Optimizers:
             )  # fmt: skip
         self.all = [self.adamw, *self.beside.values()]
         self.zero_grad()  # of gradients that were left from before
+
+    def average(self, processes):
+        """Makes each gradient the mean of the gradients that the processes have for its weight."""
+        for weight in self.weights.values():
+            if weight.grad is not None:
+                distributed.all_reduce(weight.grad)
+                weight.grad /= processes
+
+    def rounded_away(self, rate):
+        """The share of the trained numbers that a step as large as `rate` would leave as they are.
+
+        A step of AdamW changes a number by about the learning rate. A number of 16 bits has only 8
+        or 11 binary digits, so that a change below a few thousandths of the number is rounded away.
+        """
+        still = numbers = 0
+        for weight in self.weights.values():
+            numbers += weight.numel()
+            if weight.dtype in (torch.bfloat16, torch.float16):
+                still += (weight.detach() + rate == weight.detach()).count_nonzero().item()
+        return still / max(1, numbers)
 
     def clip(self, max_norm):
         """Scales all gradients together down to a norm; the norm before, a tensor of no axes."""

@@ -1,14 +1,16 @@
 """Pretraining from the command line: `python -m mlm_lib.pretrain --corpus NAME --steps N --out DIR`
 
-A recipe says the rest: `--config FILE` repeats one, such as `data/course-bert/recipe.toml`. Under
-`torchrun` the batch is shared out among the processes. DIR gets `tokenizer/` if that is a new one,
-`log.jsonl`, `checkpoints/` and, at the end, `model/`, which transformers opens.
+A recipe holds all settings that are not options: `--config FILE` reads one, such as
+`data/course-bert/recipe.toml`. Under `torchrun` the batch is shared out among the processes. DIR
+gets `tokenizer/` if the vocabulary is a new one, `log.jsonl`, `checkpoints/` and, at the end,
+`model/`, which transformers opens.
 
 Each table of a recipe holds the arguments of one class, whose checks and defaults hold::
 
     [[data]]     Documents, or Texts if corpus is not "grammar", or Prepared if `prepared` names a
                  folder; several are mixed
-    [tokenizer]  WordPieceTokenizer.train
+    [tokenizer]  WordPieceTokenizer.train; with `vocab_file`, a vocab.txt or the folder of one, no
+                 vocabulary is learned, and `lowercase` is the only other key
     [model]      EncoderConfig; with encoder = "modern", ModernConfig
     [masking]    MaskingCollator; with objective = "diffusion" above all tables, for a model
                  that is to write, DiffusionCollator
@@ -16,42 +18,63 @@ Each table of a recipe holds the arguments of one class, whose checks and defaul
     [show]       ShowPredictions
     [save]       dtype = "float32", "float16" or "bfloat16"
 
-`[model] from = "course-bert"` goes on with a checkpoint's weights, shape and tokenizer; only its
-dropout may be another. Built in lessons 08, 15 and 16.
+`[model] from = "course-bert"` goes on with the weights, the sizes and the tokenizer of a
+checkpoint. Of its sizes a recipe may then say another dropout, and a smaller `max_length`, which
+cuts the rows and leaves the model its positions. The evaluation also runs before the first step,
+so that the log holds what training has changed. Built in lessons 08, 15 and 16.
 """
 
-import argparse
+import sys
+
+from mlm_lib.engine.command_line import TRAINING, no_such, parse
+
+if __name__ == "__main__":
+    parse()  # --help and a wrong option are answered here, before torch is loaded
+
 import hashlib
 import json
 import math
 import os
-import sys
+import re
 import tomllib
 import warnings
 from contextlib import nullcontext
 from dataclasses import replace
+from inspect import signature
 from itertools import islice
+from numbers import Real
 from pathlib import Path
+from typing import get_args
 
 import torch
 from torch import distributed
 from torch.utils.data import ConcatDataset
 
-from mlm_lib.checks import choice, path_name, whole_number
-from mlm_lib.corpus import load_corpus, pack_blocks
+from mlm_lib.checks import choice, path_name, refused, string, whole_number
+from mlm_lib.corpus import SPLITS, load_corpus, pack_blocks, split_to_train
 from mlm_lib.diffusion import DiffusionCollator
 from mlm_lib.encoder import EncoderConfig
-from mlm_lib.engine.checkpoints import Checkpoints
-from mlm_lib.engine.files import only_writer
+from mlm_lib.engine.checkpoints import STATE, Checkpoints
+from mlm_lib.engine.files import only_writer, write
 from mlm_lib.engine.log import TrainingStopped
-from mlm_lib.engine.prepared import Prepared
+from mlm_lib.engine.precision import device_taken, precision_taken
+from mlm_lib.engine.prepared import (
+    Prepared,
+    cut,
+    digest_of,
+    held_out_share,
+    no_known_word,
+    reading,
+    told_of,
+)
+from mlm_lib.engine.text_files import read_texts, text_files
 from mlm_lib.gap import answers_back
 from mlm_lib.grammar import Grammar
 from mlm_lib.masked_lm import MaskedLanguageModel
 from mlm_lib.masking import MaskingCollator
 from mlm_lib.modern import ModernConfig
 from mlm_lib.pretrained import load_checkpoint, save_pretrained
-from mlm_lib.training import HeldOut, ShowPredictions, TrainingConfig, train
+from mlm_lib.training import FIRST_CHECKPOINT, HeldOut, ShowPredictions, TrainingConfig, train
 from mlm_lib.wordpiece import WordPieceTokenizer
 
 # What holds where a recipe is silent and no class has a default: a model that a laptop trains. Rows
@@ -65,83 +88,151 @@ DEFAULTS = {
 COLLATORS = {"masked": MaskingCollator, "diffusion": DiffusionCollator}  # by objective
 # By [model] encoder, and how much wider than hidden_size the feed-forward part is, if not said.
 ENCODERS = {"bert": (EncoderConfig, 4), "modern": (ModernConfig, 1.5)}
-# Of [training], what the command line says, too.
-OPTIONS = {"steps": int, "seconds": float, "seed": int, "batch_size": int, "learning_rate": float}
-OPTIONS |= {"checkpoint_every": int, "precision": str, "device": str}
+SHORTEST = 3  # ids in a row: [CLS], a word, [SEP]
+# What may stand for a value in a recipe, where neither annotation nor default tells: by its key.
+KINDS = {
+    "sentences": [list], "worlds": [list], "initial_alphabet": [str, list], "lowercase": [bool],
+}  # fmt: skip
+WORDS = {bool: "true or false", Real: "a number", str: "a text in quotes", list: "a list"}
+AS_TOML = {int: Real, float: Real, tuple: list}
+# Keys that are read here, before the rest of the table goes to its class.
+READ_HERE = {
+    "[[data]]": ["corpus", "prepared"],
+    "[tokenizer]": ["vocab_file"],
+    "[model]": ["encoder", "from"],
+}
 
 
 def main(arguments=None):
     """The command line. Returns its exit status: 0, 1 after one line of error, 130 after Ctrl-C."""
-    unsaid = {"argument_default": argparse.SUPPRESS}  # so that the recipe's values stay
-    parser = argparse.ArgumentParser("python -m mlm_lib.pretrain", **unsaid)
-    parser.add_argument("--config", help="recipe, a TOML file; the options below go before it")
-    parser.add_argument("--corpus", help="grammar, reviews, docs, a path, or hub:NAME")
-    parser.add_argument(
-        "--prepared", help="folder for the corpus's rows, made once, read from disk"
-    )
-    parser.add_argument("--out", required=True)
-    parser.add_argument("--resume", action="store_true", help="go on from OUT's last checkpoint")
-    for name, kind in OPTIONS.items():
-        parser.add_argument(f"--{name.replace('_', '-')}", type=kind, help=f"[training] {name}")
-    options = vars(parser.parse_args(arguments))
+    options = parse(arguments)
     out, resume = options.pop("out"), options.pop("resume", False)
     try:
-        recipe = read_recipe(options.pop("config", None))
-        said = {name: options.pop(name) for name in ("corpus", "prepared") if name in options}
-        if said:
-            recipe["data"] = [said]
-        recipe["training"] |= options
-        pretrain(recipe, out, resume=resume)
-    except KeyboardInterrupt:
-        print(f"stopped; --resume goes on from the last checkpoint of {out}", file=sys.stderr)
+        pretrain(read_recipe(options.pop("config", None), options), out, resume=resume)
+    except KeyboardInterrupt as error:
+        early = f"stopped before the first step; {remains(out)}"
+        print(_ended([], error) or early, file=sys.stderr)
         return 130
     except (ValueError, OSError, TrainingStopped, MemoryError, torch.OutOfMemoryError) as error:
-        print(f"error: {str(error) or 'there is not enough memory'}", file=sys.stderr)
+        said = str(error) or "there is not enough memory"
+        print(_ended([f"error: {said}"], error), file=sys.stderr)
         return 1
     except RuntimeError as error:
         if not distributed.is_initialized():
             raise
         told = f"this process failed, or was left by another one ({str(error).splitlines()[0]})"
-        print(f"error: {told}; --resume goes on from {out}'s last checkpoint", file=sys.stderr)
+        print(_ended([f"error: {told}"], error), file=sys.stderr)
         return 1
     return 0
+
+
+def _ended(said, error):
+    """One line: what is said of an error, and the notes that `pretrain` left on it."""
+    return "; ".join(said + getattr(error, "__notes__", []))
+
+
+def remains(out):
+    """What a run that has ended too soon can go on from, as a sentence."""
+    step = Checkpoints(Path(out) / "checkpoints").last_step()
+    if step is None:
+        return "there is no checkpoint yet; --resume would begin anew"
+    return f"the last checkpoint is of step {step:,}; --resume goes on from there"
 
 
 # ------------------------------------------------------------------------------------ a recipe
 
 
-def read_recipe(file=None):
+def read_recipe(file=None, options=None):
     """A recipe as a dictionary of tables: what the file says, before `DEFAULTS`.
+
+    Args:
+        file: a TOML file, or None.
+        options: what the command line says, by name. It takes the place of what the file says.
 
     Raises:
         OSError: the file cannot be read.
         ValueError: no TOML, or a table that a recipe does not have.
     """
-    if file is None:
-        return complete({})
-    return complete(made(file, lambda: tomllib.loads(Path(file).read_text("utf-8"))))
+    tables = {} if file is None else _tables_of(file)
+    recipe, options = complete(tables), options or {}  # which looks at the tables
+    if said := {name: options[name] for name in ("corpus", "prepared") if name in options}:
+        tables = tables | {"data": [said]}
+    if "from" in options:
+        tables = tables | {"model": tables.get("model", {}) | {"from": options["from"]}}
+    training = {name: options[name] for name in TRAINING if name in options}
+    return complete(tables | {"training": recipe["training"] | training})
+
+
+def _tables_of(file):
+    try:
+        return tomllib.loads(Path(file).read_text("utf-8"))
+    except ValueError as error:  # no TOML, or not UTF-8
+        raise ValueError(f"{file}: {error}") from error
 
 
 def complete(tables):
     """A new recipe with all its tables. What they hold is left to the classes that take it."""
     recipe = DEFAULTS | tables
     for name, said in recipe.items():
-        default = DEFAULTS[choice("a table of the recipe", name, DEFAULTS)]
+        if name not in DEFAULTS:
+            raise ValueError(no_such("a recipe", name, DEFAULTS))
+        default = DEFAULTS[name]
         if not isinstance(said, type(default)):
             raise ValueError(f"[{name}] is {said!r}; something like {default!r} is needed")
         recipe[name] = default | said if isinstance(default, dict) else said
-    if "from" in recipe["model"]:  # what a checkpoint settles has no defaults
+    for part in recipe["data"]:
+        if not isinstance(part, dict):
+            raise ValueError(f"data holds {part!r}; something like {DEFAULTS['data'][0]} is needed")
+    # What a checkpoint settles has no defaults, nor has what a vocabulary settles.
+    if "from" in recipe["model"]:
         recipe["model"] = dict(tables["model"])
-        recipe["tokenizer"] = tables.get("tokenizer", {})
+    if "from" in recipe["model"] or "vocab_file" in recipe["tokenizer"]:
+        recipe["tokenizer"] = dict(tables.get("tokenizer", {}))
     return recipe
 
 
-def made(table, make, /, *arguments, **settings):
-    """What a class or function makes of a table; the table's name goes before what it refuses."""
+def made(table, make, said, /, *arguments, **given):
+    """What a class or function makes of a table.
+
+    A mistake of a recipe is found here, before the call, or by a check that `make` has. Any other
+    error is one of the course, and keeps its traceback.
+
+    Args:
+        table: the name of the table, which goes before what is refused.
+        make: the class or function whose parameters are the keys of the table.
+        said: the table, a dictionary.
+        arguments, given: what `make` takes besides, and a recipe cannot say.
+
+    Raises:
+        ValueError: a key that does not exist, a value of another kind, or one that `make` refuses.
+    """
+    call = signature(make)
+    parameters = list(call.parameters.values())[len(arguments) :]
+    keys = {each.name: each for each in parameters if each.name not in given}
+    for name, value in said.items():
+        if name not in keys:
+            names = [*dict.fromkeys([*keys, *READ_HERE.get(table, [])])]
+            raise ValueError(no_such(table, name, names))
+        kinds = KINDS.get(name) or _kinds_of(keys[name])
+        if kinds and value is not None and not isinstance(value, tuple(kinds)):
+            wanted = " or ".join(WORDS[kind] for kind in kinds)
+            raise ValueError(f"{table} {refused(name, value, wanted)}")
     try:
-        return make(*arguments, **settings)
-    except (TypeError, ValueError, RuntimeError) as error:  # torch has the last for too large sizes
+        call.bind(*arguments, **given, **said)
+    except TypeError as error:  # of a key that is needed
         raise ValueError(f"{table} {error}") from error
+    try:
+        return make(*arguments, **given, **said)
+    except ValueError as error:
+        raise ValueError(f"{table} {error}") from error
+
+
+def _kinds_of(parameter):
+    """The types of a value in TOML, by the annotation or the default; none if both are silent."""
+    said = parameter.annotation is not parameter.empty
+    kind = parameter.annotation if said else type(parameter.default)
+    kinds = {AS_TOML.get(one, one) for one in get_args(kind) or [kind]} - {type(None)}
+    return list(kinds) if kinds <= WORDS.keys() else []
 
 
 # ------------------------------------------------------------------------------------ a run
@@ -164,114 +255,190 @@ def pretrain(recipe, out, *, resume=False):
         FileExistsError: `out` holds a run and `resume` is False, or a model without checkpoints.
         BlockingIOError: another program writes to `out`.
         TrainingStopped: as `train` says; no model is saved then.
+
+    An error or Ctrl-C after the first step carries a note that says at which step the run stopped,
+    and from which checkpoint it can go on.
     """
     recipe, out = complete(recipe), Path(path_name("out", out))
     main_process = os.environ.get("RANK", "0") == "0"  # torchrun says so before there is a group
 
     # 1. What needs no look at the data comes first.
     kind = COLLATORS[choice("objective", recipe["objective"], COLLATORS)]
-    config = made("[training]", TrainingConfig, **recipe["training"])
     source = recipe["model"].pop("from", None)
-    start = None if source is None else made("[model]", load_checkpoint, source)
-    shape = made("[model]", _shape, start, **recipe["model"])
-    dtype = made("[save]", _dtype, **recipe["save"])
+    start = None if source is None else _start(source)
+    if start is not None:  # what the checkpoint can do before it is trained is worth knowing
+        recipe["training"].setdefault("evaluate_at_start", True)
+    config = made("[training]", TrainingConfig, recipe["training"])
+    shape, max_length = _shape(start, recipe["model"])
+    dtype = made("[save]", _dtype, recipe["save"])
 
     with only_writer(out) if main_process else nullcontext():
         begun = _begun(out, resume)
+        if main_process and resume:
+            anew = f"{out} holds no checkpoint, so the run begins at step 0"
+            print(anew if begun is None else f"going on from step {begun:,}")
 
         # 2. The data and their tokenizer; a run that goes on has its own.
-        parts = [made("[[data]]", _part, config.seed, **part) for part in recipe["data"]]
+        parts = [_part(config.seed, part) for part in recipe["data"]]
         settings = {name: recipe[name] for name in ("data", "tokenizer")}
-        data = Mixture(parts, settings | {"max_length": shape.max_length})
+        former = begun is not None and begun_by_former_rules(out)
+        data = Mixture(parts, settings | {"max_length": max_length}, former=former)
         vocab_file = out / "tokenizer" / "vocab.txt"
-        words = start, data, vocab_file if begun else None
-        tokenizer = made("[tokenizer]", _tokenizer, *words, **recipe["tokenizer"])
-        data.encode(tokenizer, shape.max_length)
+        tokenizer = _tokenizer(start, data, vocab_file if begun else None, recipe["tokenizer"])
+        data.encode(tokenizer, max_length)
         looks, floors = data.held_out(tokenizer, bounds=kind is DiffusionCollator)
 
         # 3. The model and what hides its words.
-        model = made("[model]", _model, shape, tokenizer, start, config.seed)
-        masks = recipe["masking"]
-        collator = made("[masking]", lambda: kind(tokenizer, seed=config.seed, **masks))
-        callbacks = made("[show]", _shown, tokenizer, shape.max_length, **recipe["show"])
+        model = _model(shape, tokenizer, start, config.seed)
+        collator = made("[masking]", kind, recipe["masking"], tokenizer, seed=config.seed)
+        shown = _shown(recipe["show"], tokenizer, shape.max_length)
+        progress = Position(quiet=not main_process)
 
         if main_process:
             size = sum(parameter.numel() for parameter in model.parameters())
             print(f"{size:,} parameters, {len(tokenizer):,} different tokens")
-            print(f"{len(data):,} rows of {sum(data.lengths):,} tokens in an epoch")
+            print("\n".join(data.said()))
+            steps = -(-len(data) // config.batch_size)  # the last batch of an epoch may be smaller
+            rows = f"{len(data):,} rows of {sum(data.lengths):,} tokens in an epoch"
+            print(f"{rows}, which takes {steps:,} steps of {config.batch_size} rows")
+            if max_length < shape.max_length:
+                told = f"of the {shape.max_length} positions that the model has and keeps"
+                print(f"a row has at most {max_length} tokens, {told}")
+            print(_what_is_kept(config, out))
+            if told := _precision(config, begun):
+                print(told)
             for name, nats in floors.items():
                 print(f"{name}: no model can go below {nats:.4f} nats a word of those held out")
             if not begun and start is None:
-                tokenizer.save(vocab_file)
+                _save_vocabulary(tokenizer, vocab_file)
 
         # 4. Training.
         def evaluate(model):
             return {name: nats for look in looks for name, nats in look(model).items()}
 
-        history = train(
-            model, data, collator, config, out=out, resume=resume,
-            evaluate=evaluate if looks else None,
-            callbacks=[_print_row, *callbacks] if main_process else [],
-        )  # fmt: skip
+        try:
+            history = train(
+                model, data, collator, config, out=out, resume=resume,
+                evaluate=evaluate if looks else None,
+                callbacks=[progress, *shown] if main_process else [progress],
+            )  # fmt: skip
 
-        # 5. The model, for everyone.
-        if main_process:
-            save_pretrained(model.cpu().eval().to(dtype), tokenizer, out / "model")
-            done = f"after {history.step} steps and {history.tokens:,} tokens"
-            print(f"saved {out / 'model'} {done} in {history.seconds:.0f} s")
+            # 5. The model, for everyone.
+            if main_process:
+                save_pretrained(model.cpu().eval().to(dtype), tokenizer, out / "model")
+                done = f"after {history.step} steps and {history.tokens:,} tokens"
+                print(f"saved {out / 'model'} {done} in {history.seconds:.0f} s")
+                print(_how_to_use(out / "model"))
+        except BaseException as error:  # Ctrl-C is none of the others
+            if progress.step is not None or not isinstance(error, ValueError):
+                error.add_note(f"stopped at step {progress.step or begun or 0}; {remains(out)}")
+            raise
     return model.float(), tokenizer, history
 
 
 def _begun(out, resume):
-    """Whether there are checkpoints to go on from. What a run has left is not written over."""
-    begun = Checkpoints(out / "checkpoints").last() is not None
-    if begun and not resume:
+    """The step of the last checkpoint, or None. What a run has left is not written over."""
+    begun = Checkpoints(out / "checkpoints").last_step()
+    if begun is not None and not resume:
         raise FileExistsError(f"{out} holds a run; --resume goes on, or choose another folder")
-    if not begun and (out / "model").exists():
+    if begun is None and (out / "model").exists():
         raise FileExistsError(f"{out} holds a model without checkpoints; choose another folder")
     return begun
 
 
-def _shape(start, **sizes):
-    """The config of a new model but for the vocabulary, or that of the checkpoint."""
+def _start(source):
+    """The model and the tokenizer of the checkpoint that a run goes on from."""
+    try:
+        return load_checkpoint(source)
+    except (ValueError, RuntimeError) as error:  # the second is torch's, for weights of other names
+        raise ValueError(f"[model] from: {' '.join(str(error).split())}") from error
+
+
+def _shape(start, said):
+    """The sizes of the encoder, but for the vocabulary of a new one, and the most ids in a row."""
+    said = dict(said)
     if start is None:
-        config, times = ENCODERS[choice("encoder", sizes.pop("encoder", "bert"), ENCODERS)]
-        inner = {"intermediate_size": int(times * sizes["hidden_size"])}
-        return config(vocab_size=1, pad_token_id=None, **inner | sizes)
-    for name in sizes:
-        if not name.endswith("dropout"):  # another num_heads, say, would fit and be wrong
-            raise ValueError(f"has {name!r}, which the checkpoint settles; only dropout is free")
-    return replace(start[0].embedder.config, **sizes)
+        encoder = choice("[model] encoder", said.pop("encoder", "bert"), ENCODERS)
+        config, times = ENCODERS[encoder]
+        if isinstance(said["hidden_size"], Real):
+            said.setdefault("intermediate_size", int(times * said["hidden_size"]))
+        shape = made("[model]", config, said, vocab_size=1, pad_token_id=None)
+        return shape, whole_number("[model] max_length", shape.max_length, SHORTEST)
+    shape = start[0].embedder.config
+    settled = vars(shape) | {"encoder": None}
+    free = [name for name in settled if name.endswith("dropout")] + ["max_length"]
+    for name in said:
+        if name not in settled:
+            raise ValueError(no_such("[model]", name, ["from", *free]))
+        if name not in free:  # another num_heads, say, would fit and be wrong
+            told = f"only {', '.join(free)} may be said beside from"
+            raise ValueError(f"[model] has {name!r}, which the checkpoint settles; {told}")
+    most, max_length = shape.max_length, said.pop("max_length", shape.max_length)
+    if whole_number("[model] max_length", max_length, SHORTEST) > most:
+        told = f"the checkpoint was made for rows of at most {most} tokens; lower it"
+        raise ValueError(f"[model] max_length={max_length}; {told}")
+    kept = {name: value for name, value in vars(shape).items() if name not in said}
+    return made("[model]", type(shape), said, **kept), max_length
 
 
 def _dtype(dtype):
     return getattr(torch, choice("dtype", dtype, ("float32", "float16", "bfloat16")))
 
 
-def _part(seed, corpus="grammar", **settings):
-    if "prepared" in settings:
-        return Prepared(corpus, **settings)
-    if corpus == "grammar":
-        return Documents(**settings, seed=seed)
-    return Texts(corpus, **settings)
+def _part(seed, said):
+    """What is trained on: the grammar's documents, texts, or rows on disk."""
+    if "prepared" in said:
+        return made("[[data]]", Prepared, said)
+    if said.get("corpus", "grammar") == "grammar":
+        rest = {name: value for name, value in said.items() if name != "corpus"}
+        return made("[[data]]", Documents, rest, seed=seed)
+    return made("[[data]]", Texts, said)
 
 
-def _tokenizer(start, data, vocab_file, **settings):
-    """The checkpoint's, that of a run that goes on, or a new one."""
+def _tokenizer(start, data, own, said):
+    """The tokenizer: that of the checkpoint, of a vocab.txt, or one that the texts make.
+
+    `own` is the vocabulary of a run that goes on, which takes the place of the last two.
+    """
     if start is not None:
-        if settings:
-            raise ValueError("is that of [model] from; leave this table out")
+        if said:
+            raise ValueError("[tokenizer] is that of [model] from; leave this table out")
         return start[1]
-    if vocab_file:
-        lowercase = settings.get("lowercase", True)
-        return WordPieceTokenizer.from_vocab(vocab_file, lowercase=lowercase)
-    return WordPieceTokenizer.train(data.texts(), **settings)
+    if "vocab_file" in said:
+        return made("[tokenizer] with vocab_file", _read_vocabulary, said, own)
+    if own:
+        return WordPieceTokenizer.from_vocab(own, lowercase=said.get("lowercase", True))
+    return made("[tokenizer]", WordPieceTokenizer.train, said, data.texts())
+
+
+def _read_vocabulary(own, vocab_file, lowercase=None):
+    """The tokenizer of a vocab.txt, or of the copy of it that a run which goes on has."""
+    file = own or Path(path_name("vocab_file", vocab_file)).expanduser()
+    if own and lowercase is None:  # as the files beside the original said when the run began
+        lowercase = json.loads(_beside(own).read_text("utf-8"))["do_lower_case"]
+    try:
+        how = {} if lowercase is None else {"lowercase": lowercase}
+        return WordPieceTokenizer.from_vocab(file, **how)
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{file} is not UTF-8 ({error})") from error
+
+
+def _save_vocabulary(tokenizer, vocab_file):
+    """Writes a vocab.txt, and beside it how texts are treated, as transformers reads it."""
+    told = {"tokenizer_class": "BertTokenizer", "do_lower_case": tokenizer.lowercase}
+    write(_beside(vocab_file), json.dumps(told))
+    tokenizer.save(vocab_file)
+
+
+def _beside(vocab_file):
+    return vocab_file.with_name("tokenizer_config.json")
 
 
 def _model(shape, tokenizer, start, seed):
     """A new model, or the checkpoint's weights under what may differ in its config."""
     if start is None:
         shape = replace(shape, vocab_size=len(tokenizer), pad_token_id=tokenizer.pad_token_id)
+    _refuse_what_no_memory_holds(shape)
     torch.manual_seed(seed)
     model = MaskedLanguageModel.from_config(shape)
     if start is not None:
@@ -279,19 +446,76 @@ def _model(shape, tokenizer, start, seed):
     return model
 
 
-def _shown(tokenizer, max_length, sentences, **settings):
+def _refuse_what_no_memory_holds(shape):
+    """Asks for the memory of all weights at once, and fills none of it."""
+    try:
+        with torch.device("meta"):
+            model = MaskedLanguageModel.from_config(shape)
+        torch.empty(sum(weight.numel() for weight in model.parameters()))
+    except RuntimeError as error:  # torch has no other name for it
+        if not re.search("memory|overflow", str(error)):
+            raise
+        told = f"a model of {shape} does not fit into the memory; lower its sizes"
+        raise ValueError(f"[model] {told}") from error
+
+
+def _shown(said, tokenizer, max_length):
     """The callback that shows predictions, if there are sentences, and the model can read each."""
-    callbacks = [ShowPredictions(tokenizer, sentences, **settings)] if sentences else []
-    for text in sentences:
-        if (length := len(tokenizer.encode(text))) > max_length:
-            raise ValueError(f"{text!r} has {length} tokens; max_length={max_length}")
-    return callbacks
+    for text in said["sentences"]:
+        string("[show] sentences", text)
+    shown = made("[show]", ShowPredictions, said, tokenizer)
+    for text, ids in shown.rows:  # ids (1, T)
+        if ids.shape[1] > max_length:
+            raise ValueError(f"[show] {text!r} has {ids.shape[1]} tokens; max_length={max_length}")
+    return [shown] if shown.rows else []
 
 
-def _print_row(model, step, row):
-    """A callback that prints the rows with an evaluation."""
-    if row and any(name.endswith("_loss") for name in row):
-        print(json.dumps({name: round(value, 4) for name, value in row.items()}), flush=True)
+def _what_is_kept(config, out):
+    """When checkpoints are written, and where, in one line."""
+    clock = config.checkpoint_seconds
+    sooner = " (the first ones sooner)" if clock and clock > FIRST_CHECKPOINT else ""
+    when = [f"{clock:g} seconds{sooner}"] if clock else []
+    when += [f"{config.checkpoint_every:,} steps"] if config.checkpoint_every else []
+    when = f"every {' and every '.join(when)}, and at the end" if when else "at the end"
+    return f"a checkpoint {when}, in {out / 'checkpoints'}, where the last {config.keep} are kept"
+
+
+def _precision(config, begun):
+    """Which precision "auto" is, and why, in one line; None where a precision was asked for."""
+    device = "cpu" if config.device == "cpu" else device_taken().type
+    if config.precision != "auto" or config.device not in ("auto", device):  # `train` refuses this
+        return None
+    if begun is not None:
+        return "precision: that in which the run began"
+    name, why = precision_taken(device)
+    return f"precision: {name}, because {why}"
+
+
+def _how_to_use(folder):
+    """What to write in Python to use a saved model, in one line."""
+    name = str(folder)
+    return f"use it by transformers.pipeline('fill-mask', {name!r}) or load_checkpoint({name!r})"
+
+
+class Position:
+    """A callback that knows the last step, and prints the rows with an evaluation."""
+
+    def __init__(self, quiet):
+        self.quiet, self.step = quiet, None
+
+    def __call__(self, model, step, row):
+        self.step = step
+        if row and not self.quiet and any(name.endswith("_loss") for name in row):
+            print(json.dumps({name: _rounded(value) for name, value in row.items()}), flush=True)
+
+
+def _rounded(value):
+    """Four decimals, or four digits of a number that is smaller than 0.1, such as a learning rate.
+
+    >>> _rounded(2.345678), _rounded(0.0000512345), _rounded(1200)
+    (2.3457, 5.123e-05, 1200)
+    """
+    return round(value, 4) if abs(value) >= 0.1 else float(f"{value:.4g}")
 
 
 # ------------------------------------------------------------------------------------ the data
@@ -300,16 +524,24 @@ HELD_OUT_SEED = 2**32 + 1  # of the grammar's held-out documents; only seed 42,9
 
 
 class Mixture:
-    """`Documents` and `Texts`, together one dataset: a sequence of rows, new in each epoch.
+    """`Documents`, `Texts` and `Prepared`, together one dataset: rows, new ones in each epoch.
 
     Rows are lists of ids. A part gives them in one sequence or several, of any kind.
 
-    Attributes:
+    Args:
+        parts: the data of a recipe.
         settings: what must be the same when a run goes on, beside the texts.
+        former: whether a run goes on that was begun by the rules of an earlier version: of each
+            text only what lies within `max_length` is trained on, and of the texts a tenth is not
+            used. Such a run then ends as it would have ended.
     """
 
-    def __init__(self, parts, settings):
-        self.parts, self.settings = parts, settings
+    def __init__(self, parts, settings, *, former=False):
+        self.parts, self.settings, self.former = parts, settings, former
+        if not former:
+            self.settings = settings | {"rows": "a long text makes several"}
+        for part in parts if former else []:
+            part.follow_former_rules()
         for number, part in enumerate(parts):  # two of one name are evaluated under two
             if part.name in [other.name for other in parts[:number]]:
                 part.name += f"_{number}"
@@ -322,11 +554,16 @@ class Mixture:
         """Makes rows of at most `max_length` ids, by the compiled tokenizer.
 
         Raises:
-            ValueError: a vocabulary without the grammar's words; longer documents held out.
+            ValueError: no room for a token between `[CLS]` and `[SEP]`; a vocabulary that knows no
+                word of the texts, or not all of the grammar's; longer documents held out.
         """
-        ours = isinstance(tokenizer, WordPieceTokenizer)
+        whole_number("max_length", max_length, 3)
+        tokenizer = tokenizer.to_hf() if isinstance(tokenizer, WordPieceTokenizer) else tokenizer
         for part in self.parts:
-            part.encode(tokenizer.to_hf() if ours else tokenizer, max_length)
+            part.encode(tokenizer, max_length)
+        if not self.former:
+            read = json.dumps(reading(tokenizer)).encode()
+            self.settings = self.settings | {"normalizer": digest_of(read)}
         self.epoch = None
         self.set_epoch(0)
 
@@ -361,6 +598,13 @@ class Mixture:
                     floors[look.name] = part.floor(look) if name == "loss" else part.bound_floor()
         return looks, floors
 
+    def said(self):
+        """A sentence for each part: what is trained on, what is held out, what is kept of it."""
+        said = [part.said() for part in self.parts]
+        if self.former:
+            said.append("this run was begun by an earlier version, and goes on by its rules")
+        return said
+
     def fingerprint(self):
         """What must be the same when a run goes on; the epoch is not in it."""
         texts = "\0".join(text for part in self.parts for text in part.known)
@@ -371,39 +615,84 @@ class Mixture:
 class Texts:
     """A corpus of texts: `copies` of each in an epoch, and a share of it again as long blocks.
 
+    A text longer than a row is cut into several rows. What is not held out is trained on, but for
+    the test split of a corpus that has one (see `split_to_train`).
+
     Args:
         corpus: what `load_corpus` takes.
         copies: how often an epoch holds each text.
         blocks_every: the texts are also joined into blocks of full length, and an epoch holds one
             of so many, others in each epoch; None makes no blocks.
+        validation: a file or folder of texts to evaluate on. Then nothing is held out of `corpus`;
+            a file of these texts in the folder `corpus` is not trained on.
+        validation_share: the share of the texts that is held out; None is a tenth, or the
+            validation split that a hub data set has of its own.
+
+    Attributes:
+        counts: how many texts are trained on (`texts`), held out (`held`), left for a `test`, or
+            hold no known word (`unknown`), and how many of the `tokens` to train on are `kept`.
     """
 
     masking = {}  # of what is held out: 80/10/10
 
-    def __init__(self, corpus, *, copies=1, blocks_every=None):
-        self.name, self.copies = corpus, whole_number("copies", copies)
+    def __init__(
+        self, corpus, *, copies=1, blocks_every=None, validation=None, validation_share=None
+    ):  # fmt: skip
+        self.corpus = self.name = corpus
+        self.copies = whole_number("copies", copies)
         self.blocks_every = whole_number("blocks_every", blocks_every, none=True)
-        self.train, self.validation = (load_corpus(corpus, s) for s in ("train", "validation"))
-        self.known = self.train + self.validation
+        share = held_out_share(validation, validation_share, None)
+        own = [] if validation is None else [file for file, _ in text_files(validation)]
+        self.train, self.validation, self.test = split_to_train(corpus, share, without=own)
+        if validation is not None:
+            self.validation = read_texts(validation)
+            if not self.validation:
+                raise ValueError(f"{validation=} holds no text")
+            if both := len(set(self.validation) & set(self.train)):
+                told = f"{both:,} of the texts of {validation} are also in {corpus}, and trained on"
+                warnings.warn(f"{told}: the loss on them says nothing about new texts")
+        self.former = False
+
+    def follow_former_rules(self):
+        """Reads the texts, and cuts their rows, as a run did that was begun by those rules."""
+        self.train, self.validation, self.test = (load_corpus(self.corpus, s) for s in SPLITS)
+        self.former = True
+
+    @property
+    def known(self):
+        """What a run that goes on must find again."""
+        return self.train + self.validation
 
     def texts(self):
         return self.copies * self.train
 
     def encode(self, tokenizer, max_length):
+        cut_rows = _cut if self.former else _rows
         whole = _encoded(tokenizer, self.train)
-        self.rows = _cut(tokenizer, whole, max_length)
-        self.held = _cut(tokenizer, _encoded(tokenizer, self.validation), max_length)
-        kept, tokens = sum(map(len, self.rows)), sum(map(len, whole))
-        if empty := len(whole) - len(self.rows):
-            warnings.warn(f"{empty:,} texts of {self.name} hold no known word and are left out")
-        if kept < tokens / 2:
-            warnings.warn(f"{kept:,} of {tokens:,} tokens of {self.name} lie within {max_length=}")
+        self.rows = cut_rows(tokenizer, whole, max_length)
+        if not self.rows:
+            raise ValueError(no_known_word(self.name, len(whole)))
+        self.held = cut_rows(tokenizer, _encoded(tokenizer, self.validation), max_length)
+        special = set(tokenizer.all_special_ids)
+        self.counts = {
+            "texts": len(whole), "held": len(self.validation), "test": len(self.test),
+            "unknown": sum(special.issuperset(row) for row in whole),
+            "tokens": sum(map(len, whole)) - 2 * len(whole),
+            "kept": sum(map(len, self.rows)) - 2 * len(self.rows),
+        }  # fmt: skip
+        if unknown := self.counts["unknown"]:
+            warnings.warn(f"{unknown:,} texts of {self.name} hold no known word and are left out")
         self.blocks = []
         if self.blocks_every:
             inner = [row[1:-1] for row in whole]  # without [CLS] and [SEP]
             ends = {"cls_id": tokenizer.cls_token_id, "sep_id": tokenizer.sep_token_id}
             blocks = pack_blocks(inner, max_length, **ends).tolist()
             self.blocks = _cut(tokenizer, blocks, max_length)
+
+    def said(self):
+        """A sentence on what is trained on, held out and not used."""
+        told = told_of(self.name, self.counts, len(self.rows))
+        return told + f"; {len(self.test):,}, the test split, are not used" * bool(self.test)
 
     def epoch(self, epoch):
         every = self.blocks_every or 1
@@ -433,7 +722,11 @@ class Documents:
         self.grammar = Grammar.load(worlds=worlds)
         self.train = self._of_epoch(0)
         self.validation = self._sample(self.held_out, HELD_OUT_SEED)
-        self.known = self.train + self.validation
+        self.known, self.former = self.train + self.validation, False
+
+    def follow_former_rules(self):
+        """Cuts long documents short, as a run did that was begun by those rules."""
+        self.former = True
 
     def _of_epoch(self, epoch):
         return self._sample(self.documents, (self.seed + 1) * 100_000 + epoch)
@@ -464,7 +757,13 @@ class Documents:
 
     def epoch(self, epoch):
         texts = self._of_epoch(epoch) if epoch else self.train
-        return [_cut(self.tokenizer, _encoded(self.tokenizer, texts), self.max_length)]
+        cut_rows = _cut if self.former else _rows
+        return [cut_rows(self.tokenizer, _encoded(self.tokenizer, texts), self.max_length)]
+
+    def said(self):
+        """A sentence on what is trained on and held out."""
+        told = f"{self.documents:,} documents are trained on, others in each epoch"
+        return f"{self.name}: {told}; {self.held_out:,} are held out"
 
     def floor(self, evaluation):
         """The exact floor, in nats, on the very words that the evaluation asks for."""
@@ -483,9 +782,25 @@ class Documents:
         return self.grammar.floor(documents, objective="any_order").nats
 
 
+def begun_by_former_rules(out):
+    """Whether the run in a folder was begun before a long text made several rows."""
+    try:
+        state = Checkpoints(out / "checkpoints").last() / STATE
+        run = torch.load(state, map_location="cpu", weights_only=True, mmap=True)["run"]
+        return "data.rows" not in run
+    except Exception:  # a damaged one, whatever it holds: `train` says so
+        return False
+
+
 def _encoded(tokenizer, texts):
     """Rows of ids, [CLS] and [SEP] included, however long; nobody is warned of long ones here."""
     return tokenizer(texts, verbose=False)["input_ids"] if texts else []
+
+
+def _rows(tokenizer, encoded, max_length):
+    """All rows of some texts, of each as many as it needs."""
+    special = set(tokenizer.all_special_ids)  # unknown words among them
+    return [row for ids in encoded for row in cut(ids, max_length, special)]
 
 
 def _cut(tokenizer, rows, max_length):
@@ -496,4 +811,5 @@ def _cut(tokenizer, rows, max_length):
 
 
 if __name__ == "__main__":
+    warnings.formatwarning = lambda message, *place: f"warning: {message}\n"
     sys.exit(main())

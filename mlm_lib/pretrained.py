@@ -14,17 +14,25 @@ from pickle import UnpicklingError
 
 import torch
 from huggingface_hub import HfApi, get_hf_file_metadata, hf_hub_url, snapshot_download
-from transformers import AutoConfig, AutoModelForMaskedLM, AutoTokenizer
+from huggingface_hub.utils import tqdm
+from tokenizers.models import WordPiece
+from transformers import (
+    AutoConfig,
+    AutoModelForMaskedLM,
+    AutoTokenizer,
+    BertForMaskedLM,
+    ModernBertForMaskedLM,
+)
 from transformers.modeling_utils import load_state_dict
 from transformers.utils import logging
 
 from mlm_lib import DATA
 from mlm_lib.checks import path_name, torch_device, whole_number
-from mlm_lib.encoder import MOST_LAYERS, EncoderConfig
+from mlm_lib.encoder import MOST_LAYERS, BertEncoder, EncoderConfig
 from mlm_lib.engine.files import write_folder
 from mlm_lib.heads import MaskedLMHead
 from mlm_lib.masked_lm import MaskedLanguageModel
-from mlm_lib.modern import ModernConfig
+from mlm_lib.modern import ModernConfig, ModernEncoder
 from mlm_lib.wordpiece import WordPieceTokenizer
 
 # All tables are by what transformers calls `model_type`, and hold their names, then ours.
@@ -84,6 +92,15 @@ READ = (
     "classifier_bias", "decoder_bias", "rope_scaling",
 )  # fmt: skip
 SAFE, PICKLED = "model*.safetensors", "pytorch_model*.bin"  # the second where there is no first
+MODELS = {"bert": BertForMaskedLM, "modernbert": ModernBertForMaskedLM}
+# What transformers writes before the names of an encoder's weights, and a name that each has once.
+BASES = {"bert": "bert.", "modernbert": "model."}
+WORDS = {
+    "bert": "embeddings.word_embeddings.weight",
+    "modernbert": "embeddings.tok_embeddings.weight",
+}
+LOADER = "transformers.modeling_utils"  # whose log tells what happens while weights are read
+TRIES = 3  # how many times its size a download may receive before it is given up
 OWN_FILES = (  # all that a save replaces in a folder
     "config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json",
     "special_tokens_map.json", "added_tokens.json", "vocab.txt", "model.safetensors",
@@ -98,11 +115,16 @@ def from_hf(bert_for_masked_lm):
     Dtype, device, tie and mode stay.
 
     Raises:
-        ValueError: a configuration that is not a plain encoder's (a decoder, relative positions),
-            or an activation that we do not have.
+        ValueError: a model of another class, such as RoBERTa or a classifier; a configuration that
+            is not a plain encoder's (a decoder, relative positions), or an activation that we do
+            not have.
         RuntimeError: weights that such a model has not, as biases in a ModernBERT, by name.
     """
     theirs = bert_for_masked_lm
+    fits = getattr(getattr(theirs, "config", None), "model_type", None) in PARTNERS
+    if not fits or theirs.get_output_embeddings() is None:
+        told = "a BertForMaskedLM or a ModernBertForMaskedLM is needed"
+        raise ValueError(f"from_hf got a {type(theirs).__name__}; {told}")
     weights, renamed = theirs.state_dict(), {}
     tied = theirs.get_output_embeddings().weight is theirs.get_input_embeddings().weight
     for ours, names in _partners(weights, theirs.config.model_type, tied).items():
@@ -121,15 +143,15 @@ def to_hf(model):
     bias. What their class cannot express is not carried over: `top_k`, and dropout before the head.
 
     Raises:
-        ValueError: a head that does not belong to the encoder, or a contextualizer.
+        ValueError: any other module, such as a classifier or a compiled model; a model with another
+            encoder than these two, a head that does not belong to it, or a contextualizer.
     """
+    if not _has_a_class(model):
+        needed = "a MaskedLanguageModel of a BertEncoder or a ModernEncoder and its own head"
+        told = f"transformers has no class for this {type(model).__name__}; {needed} is needed"
+        raise ValueError(f"{told}, neither compiled nor wrapped; keep any other with torch.save")
     encoder, head = model.embedder, model.head
     tied = head.token_embedding is encoder.embeddings.word
-    alike = _empty(encoder.config, tied).head
-    # An activation's name does not tell its options.
-    fits = repr(head) == repr(alike) and head.activation is alike.activation
-    if not fits or model.contextualizer is not None:
-        raise ValueError("transformers has no class for these parts; keep them with torch.save")
     with torch.random.fork_rng(devices=[]):  # draws nothing that others would have drawn
         theirs = AutoModelForMaskedLM.from_config(_their_config(encoder.config, tied))
     theirs.to(device=head.bias.device, dtype=head.bias.dtype)
@@ -241,22 +263,58 @@ def find_checkpoint(name):
         ValueError: an empty name, or None.
     """
     name = path_name("name", name)
-    for folder in (Path(os.path.expanduser(name)), DATA / name):
+    own = Path(os.path.expanduser(name))
+    for folder in (own, own / "0_Transformer", DATA / name):  # as sentence-transformers calls it
         if (folder / "config.json").is_file():
             return folder
     wanted = {"ignore_patterns": "*/*", "allow_patterns": ["*.json", "*.txt", SAFE]}
     try:
         # What comes after would wait for a silent hub without end, or for minutes.
-        HfApi().model_info(name, timeout=10)
+        listed = HfApi().model_info(name, timeout=10, files_metadata=True).siblings
         get_hf_file_metadata(hf_hub_url(name, "config.json"), timeout=10)
-        folder = Path(snapshot_download(name, **wanted))
+        sizes = {file.rfilename: file.size for file in listed if file.size is not None}
+        limit = {"tqdm_class": _limited(TRIES * sum(sizes.values()))}
+        folder = Path(snapshot_download(name, **wanted, **limit))
         if not any(folder.glob(SAFE)):
-            snapshot_download(name, allow_patterns=PICKLED)
-        return folder
+            snapshot_download(name, allow_patterns=PICKLED, **limit)
+        # A page or nothing at all, sent in a file's place, is in the cache now: it is fetched anew.
+        if wrong := _of_other_size(folder, sizes):
+            snapshot_download(name, allow_patterns=wrong, force_download=True, **limit)
+        wrong = _of_other_size(folder, sizes)
     except Exception as error:  # the network's, the hub's and a name's have no class in common
         with suppress(Exception):
             return Path(snapshot_download(name, local_files_only=True, **wanted))
         raise OSError(f"{name}: no folder with a config.json; the hub: {_line(error)}") from error
+    for file in wrong:
+        found = f"{(folder / file).stat().st_size} bytes instead of {sizes[file]}"
+        told = f"{name}: what the hub sent as {file} has {found}, so it is something else"
+        raise OSError(f"{told}; look at it in {folder}, or try again later")
+    return folder
+
+
+def _of_other_size(folder, sizes):
+    """The files of a folder that do not have the size that the hub lists."""
+    found = {file: folder / file for file in sizes if (folder / file).is_file()}
+    return [file for file, path in found.items() if path.stat().st_size != sizes[file]]
+
+
+def _limited(most):
+    """A progress bar that ends a download once it has received more than so many bytes.
+
+    huggingface_hub asks again as long as something comes, so that a server which hangs up before
+    the end of a file, each time, would be asked for ever.
+    """
+
+    class Limited(tqdm):
+        received = 0
+
+        def update(self, n=1):
+            self.received += max(n or 0, 0)  # less than 0 where a file is begun anew
+            if self.received > most > 0:
+                raise OSError(f"it broke off again and again, after {self.received:,} bytes in all")
+            return super().update(n)
+
+    return Limited
 
 
 # ------------------------------------------------------------------------------------ both ways
@@ -288,6 +346,8 @@ def _our_config(theirs):
     settings = {ours: getattr(theirs, name, None) for name, ours in SETTINGS[kind].items()}
     if kind == "bert":
         settings["activation"] = ACTIVATIONS.get(theirs.hidden_act, theirs.hidden_act)
+        if settings["attention_dropout"] == settings["dropout"]:
+            settings["attention_dropout"] = None  # so that it follows when `dropout` is changed
         config = EncoderConfig(**settings)
     else:
         settings["global_theta"] = theirs.rope_parameters[GLOBAL]["rope_theta"]
@@ -317,6 +377,18 @@ def _their_config(config, tied):
     return AutoConfig.for_model(kind, **settings, tie_word_embeddings=tied)
 
 
+def _has_a_class(model):
+    """Whether transformers can compute what a model does."""
+    if not isinstance(model, MaskedLanguageModel) or model.contextualizer is not None:
+        return False
+    encoder, head = model.embedder, model.head
+    if not (isinstance(encoder, (BertEncoder, ModernEncoder)) and isinstance(head, MaskedLMHead)):
+        return False
+    alike = _empty(encoder.config, head.token_embedding is encoder.embeddings.word).head
+    # An activation's name does not tell its options.
+    return repr(head) == repr(alike) and head.activation is alike.activation
+
+
 def _empty(config, tied):
     """A model without weights, which costs nothing and draws no random number."""
     with torch.device("meta"):
@@ -343,46 +415,113 @@ def _read_model(folder):
     settings = {name: settings[name] for name in (*SETTINGS[kind], *READ) if name in settings}
     # Before a list of so many is made.
     whole_number("num_hidden_layers", settings.get("num_hidden_layers", 1), most=MOST_LAYERS)
-    _refuse_integers(folder)
+    weights = _weights(folder, kind)
     with _quietly(folder), torch.random.fork_rng(devices=[]):  # only a fresh head is drawn
         how = {"ignore_mismatched_sizes": True, "output_loading_info": True}  # to refuse them below
-        config = AutoConfig.for_model(kind, **settings)
-        read = AutoModelForMaskedLM.from_pretrained
-        theirs, info = read(folder, config=config, dtype=torch.float32, **how)
+        how |= {"config": AutoConfig.for_model(kind, **settings), "dtype": torch.float32}
+        place = folder if weights is None else None
+        theirs, info = MODELS[kind].from_pretrained(place, state_dict=weights, **how)
     absent = sorted(info["missing_keys"])
     wrong = [name for name in absent if name.startswith(theirs.base_model_prefix)]
     for name, found, asked in info["mismatched_keys"]:
         wrong.append(f"{name} is {tuple(found)} instead of {tuple(asked)}")
     if wrong:
-        raise ValueError(f"{folder} lacks {len(wrong)} weights of its configuration: {wrong[0]}")
+        told = f"{folder} lacks {len(wrong)} weights of its configuration: {wrong[0]}"
+        others = sorted(info["unexpected_keys"])
+        raise ValueError(f"{told}; it holds {others[0]}, which has no place" if others else told)
     return theirs, absent
 
 
-def _refuse_integers(folder):
-    """Refuses weights that were cast or quantised, which transformers would take for numbers."""
-    for file in sorted(folder.glob(SAFE)) or sorted(folder.glob(PICKLED)):
-        with _quietly(file):
-            weights = load_state_dict(file, map_location="meta")  # kinds and shapes alone
-            kinds = {name: weight.dtype for name, weight in weights.items()}
-        for name, kind in kinds.items():
-            whole = not kind.is_floating_point or kind.itemsize < 2
-            if whole and not name.endswith("position_ids"):  # a buffer of old versions
-                raise ValueError(f"{name} is {kind} in {file}, so quantised; take the original")
+def _weights(folder, kind):
+    """A folder's weights under transformers' names, or None where the files have these names.
+
+    Other programs put the weights in a dictionary within the file (`state_dict`, `model`), or
+    something before each name (`module.`, `_orig_mod.`, `model.`); both are taken off here.
+
+    Raises:
+        ValueError: weights that were cast or quantised, which transformers would take for numbers;
+            several models.
+    """
+    files, names, nested = sorted(folder.glob(SAFE)) or sorted(folder.glob(PICKLED)), {}, False
+    for file in files:
+        weights, within = _of_file(file, kind, "meta")  # kinds and shapes alone
+        nested |= within
+        for name, weight in weights.items():
+            whole = not weight.dtype.is_floating_point or weight.dtype.itemsize < 2
+            # Whole are only a buffer of old versions, and single numbers that count something.
+            if whole and weight.dim() and not name.endswith("position_ids"):
+                found = f"{name} is {weight.dtype} in {file}"
+                raise ValueError(f"{found}, so quantised; take the original")
+            names[name] = name.replace("_orig_mod.", "")  # of torch.compile, also within a name
+    before = {_before(name, kind) for name in names.values() if name.endswith(WORDS[kind])}
+    if "" in before:  # then it is transformers' own, whatever is beside it
+        before = {""}
+    if len(before) > 1:
+        found = ", ".join(f"'{name}…'" for name in sorted(before))
+        raise ValueError(f"{folder} holds several models, {found}; keep the weights of one")
+    names = {name: plain.removeprefix("".join(before)) for name, plain in names.items()}
+    if not nested and all(name == plain for name, plain in names.items()):
+        return None
+    found = [_of_file(file, kind, "cpu")[0] for file in files]
+    return {names[name]: weight for weights in found for name, weight in weights.items()}
+
+
+def _before(name, kind):
+    """What stands before the name that transformers has for the word embeddings.
+
+    >>> _before("module.bert.embeddings.word_embeddings.weight", "bert")
+    'module.'
+    """
+    start = name.removesuffix(WORDS[kind])
+    return start.removesuffix(BASES[kind]) if f".{start}".endswith(f".{BASES[kind]}") else start
+
+
+def _of_file(file, kind, device):
+    """(the weights in a file by name, whether they are in a dictionary within the file's)."""
+    with _quietly(file):
+        held = load_state_dict(file, map_location=device)
+        models = list(_models_in(held, kind)) or [held]
+        if not all(isinstance(weight, torch.Tensor) for weight in models[0].values()):
+            raise TypeError("it holds more than tensors")
+    if len(models) > 1:
+        raise ValueError(f"{file} holds {len(models)} models; keep the weights of one")
+    return models[0], models[0] is not held
+
+
+def _models_in(held, kind):
+    """Each dictionary in what a file holds that has the word embeddings, at any depth."""
+    if any(str(name).endswith(WORDS[kind]) for name in held):
+        yield held
+    else:
+        for value in held.values():
+            if isinstance(value, dict):
+                yield from _models_in(value, kind)
 
 
 @contextmanager
 def _quietly(place, trouble="cannot be read; save or download it again"):
-    """Work of transformers' without its progress bar, and with one line for whatever it raises."""
-    bar = logging.is_progress_bar_enabled()
+    """Work of transformers' with one line for whatever it raises, and without what is no news.
+
+    That is its progress bar, and its warning that a checkpoint without a head "seem corrupted":
+    the head that is made then is named in a warning of `load_checkpoint`.
+    """
+    bar, log = logging.is_progress_bar_enabled(), logging.get_logger(LOADER)
     logging.disable_progress_bar()
+    log.addFilter(_no_false_alarm)
     try:
         yield
     except Exception as error:  # a pickle's own text explains how to run the code in it
         text = "it holds more than tensors" if isinstance(error, UnpicklingError) else _line(error)
         raise OSError(f"{place} {trouble} ({text})") from None
     finally:
+        log.removeFilter(_no_false_alarm)
         if bar:
             logging.enable_progress_bar()
+
+
+def _no_false_alarm(record):
+    """Whether a record of transformers' log is worth showing."""
+    return "checkpoint seem corrupted" not in record.getMessage()
 
 
 def _line(error):
@@ -396,7 +535,10 @@ def _line(error):
 def _check_sizes(tokenizer, vocab_size):
     last = max(tokenizer.get_vocab().values())
     if last >= vocab_size:
-        raise ValueError(f"the tokenizer has ids up to {last}, the model {vocab_size} tokens only")
+        told = f"the tokenizer has ids up to {last}, the model {vocab_size} tokens only"
+        raise ValueError(
+            f"{told}; resize_token_embeddings of transformers adds rows for new tokens"
+        )
 
 
 def _doubts(tokenizer, config):
@@ -425,4 +567,36 @@ def _doubts(tokenizer, config):
     # Padding to a multiple of 8, 64 or 128 leaves at most 127 rows without a token.
     if config.vocab_size - len(vocabulary) > 127:
         doubts.append(f"its tokenizer has {len(vocabulary)} tokens, the model {config.vocab_size}")
-    return doubts
+    return doubts + _doubts_of_case(tokenizer)
+
+
+def _doubts_of_case(tokenizer):
+    """Whether a WordPiece tokenizer changes letters of its vocabulary, or keeps what it lacks.
+
+    A vocabulary does not tell how its texts were prepared. Where the files beside it do not tell it
+    either, transformers lower-cases, and of a cased vocabulary only small pieces are found.
+    """
+    made = getattr(tokenizer, "backend_tokenizer", None)
+    if made is None or not isinstance(made.model, WordPiece) or made.normalizer is None:
+        return []
+    plain = {}  # words of the vocabulary as they are looked for
+    tokens = tokenizer.get_vocab().keys() - tokenizer.get_added_vocab().keys()
+    for word in {token.removeprefix("##") for token in tokens}:
+        # What is cut at its marks, such as [unused1], is never looked for.
+        if made.pre_tokenizer is None or len(made.pre_tokenizer.pre_tokenize_str(word)) == 1:
+            plain[word] = made.normalizer.normalize_str(word).strip()
+    capitals = {word for word in plain if word != word.lower()}
+    lost = sorted(word for word in plain if plain[word] != word)
+    if lost:
+        example, does, setting = lost[0], "takes accents off", "strip_accents"
+        if cased := sorted(capitals & set(lost)):
+            example, does, setting = cased[0], "lower-cases", "do_lower_case"
+        elif " " in plain[example]:
+            does, setting = "sets Chinese characters apart", "tokenize_chinese_chars"
+        told = f"its tokenizer {does}, so that {len(lost)} words of its vocabulary are never found"
+        return [f'{told}, such as {example!r}; "{setting}": false in tokenizer_config.json may fit']
+    has_letters = any(word != word.upper() for word in plain)  # that could be capitals
+    if has_letters and not capitals and made.normalizer.normalize_str("A") == "A":
+        told = "its tokenizer keeps capital letters, of which its vocabulary has none"
+        return [f'{told}; "do_lower_case": true in tokenizer_config.json may fit']
+    return []

@@ -5,12 +5,14 @@ written down, kept. Precision is left to torch's autocast, the order of the data
 surviving a crash to `checkpoints.py`, and starting several processes to `torchrun`.
 """
 
+import builtins
 import math
 import os
 import random
 import time
+import warnings
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from inspect import signature
 from pathlib import Path
 
@@ -20,11 +22,12 @@ from torch import distributed
 from torch.nn.parallel import DistributedDataParallel
 from tqdm.auto import tqdm
 
-from mlm_lib.checks import can_look, choice, number, path_name, whole_number
+from mlm_lib.checks import can_look, choice, flag, number, path_name, refused, whole_number
 from mlm_lib.engine.batches import Order, count_targets, example_length, gathered, own_share
 from mlm_lib.engine.checkpoints import Checkpoints, RandomStates, fingerprint
 from mlm_lib.engine.files import only_writer
-from mlm_lib.engine.log import History, Log
+from mlm_lib.engine.log import History, Log, Progress, keep_old_log
+from mlm_lib.engine.precision import device_taken, native_bf16, precision_taken
 from mlm_lib.optimizers import Optimizers
 
 # ------------------------------------------------------------------------------------ settings
@@ -40,7 +43,13 @@ SCHEDULES = {
     "wsd": lambda done: min(1.0, 5 * (1 - done)),
 }
 # Settings that may change between a run and its continuation. A budget may grow.
-FREE = "steps seconds device checkpoint_every log_every evaluate_every keep progress".split()
+FREE = "steps seconds device checkpoint_every checkpoint_seconds log_every evaluate_every".split()
+FREE += "evaluate_at_start keep progress".split()
+# Settings that earlier versions did not have, with what held then, so that their runs go on.
+ADDED = {"gradient_accumulation_steps": 1, "head_steps": 0}
+FIRST_CHECKPOINT = 30.0  # seconds after which a run keeps its first checkpoint by the clock
+# Several processes agree after so many steps on whether a checkpoint is due by the clock.
+AGREE_EVERY = 10
 
 
 @dataclass
@@ -54,10 +63,15 @@ class TrainingConfig:
         warmup: steps of linear rise from 0; below 1 it is a share of the budget.
         weight_decay: AdamW's (Loshchilov & Hutter 2019), on matrices only: biases and layer norms
             are left alone.
-        precision: "fp32", "bf16" (autocast; weights stay float32), or "auto": bf16 where the
-            hardware has it natively.
+        precision: "fp32", "bf16" (autocast; weights stay float32), or "auto", which takes what is
+            faster on this machine (see `precision_taken`). On a processor "auto" is decided by a
+            clock, so name a precision where two runs must agree to the bit.
         seed: of the order of the data and of dropout.
-        checkpoint_every: steps between checkpoints; None keeps only the one at the end.
+        checkpoint_every: steps between checkpoints. There is always one at the end.
+        checkpoint_seconds: a checkpoint is also written when so many seconds have passed since the
+            last one. At the beginning checkpoints come sooner: after 30 seconds, and then whenever
+            the run has doubled its time. So a run that is killed loses at most half of its time,
+            and at most `checkpoint_seconds`. None writes no checkpoint by the clock.
         seconds: stop after this much wall-clock time, over all resumed runs together. The schedule
             then follows the clock, and two runs agree no longer to the bit.
         schedule: "linear", "cosine", "constant" or "wsd", after the warm-up.
@@ -71,10 +85,19 @@ class TrainingConfig:
             unable to see one another (lesson 16). For a model whose embedder is a `BertEncoder` or
             a `ModernEncoder`; it stays so after training. False leaves the encoder as it is.
         keep: checkpoints kept, the last ones.
-        progress: show a progress bar; None shows it in a terminal only.
+        progress: show a progress bar. None shows a bar in a terminal, nothing in a notebook, and
+            elsewhere, such as in a batch job, a line from time to time.
         optimizer: "adamw", or "muon": the matrices inside the network are Muon's, with the same
             weight decay, and AdamW has the rest; see `Optimizers`.
         inner_learning_rate: the highest value of Muon's; None is `learning_rate`.
+        gradient_accumulation_steps: the rows of a step are computed in so many parts, one after
+            another, for a batch that does not fit into the memory. The gradients of the parts are
+            added, each weighted by its labels. The step is that of the whole batch, but for
+            rounding and for what dropout draws.
+        head_steps: in so many first steps only the weights outside `model.embedder` are trained,
+            so that a head with random weights does not spoil a trained encoder. A word embedding
+            that the head shares belongs to the encoder.
+        evaluate_at_start: also evaluate before the first step. The numbers are a row of step 0.
 
     Raises:
         ValueError: a value outside its range.
@@ -102,18 +125,29 @@ class TrainingConfig:
     progress: bool | None = None
     optimizer: str = "adamw"
     inner_learning_rate: float | None = None
+    checkpoint_seconds: float | None = 300.0
+    gradient_accumulation_steps: int = 1
+    head_steps: int = 0
+    evaluate_at_start: bool = False
 
     def __post_init__(self):
-        for name in ("batch_size", "keep"):
+        for name in ("batch_size", "keep", "gradient_accumulation_steps"):
             setattr(self, name, whole_number(name, getattr(self, name)))
         for name in ("steps", "checkpoint_every", "evaluate_every", "log_every"):
             setattr(self, name, whole_number(name, getattr(self, name), none=True))
-        for name in ("learning_rate", "max_grad_norm", "eps", "seconds", "inner_learning_rate"):
+        for name in (
+            "learning_rate", "max_grad_norm", "eps", "seconds", "inner_learning_rate",
+            "checkpoint_seconds",
+        ):  # fmt: skip
             setattr(self, name, number(name, getattr(self, name), above=0, none=True))
         for name in ("warmup", "weight_decay"):
             setattr(self, name, number(name, getattr(self, name), least=0))
         self.seed = whole_number("seed", self.seed, least=0, most=2**32 - 1)
+        self.head_steps = whole_number("head_steps", self.head_steps, least=0)
+        flag("evaluate_at_start", self.evaluate_at_start)
         self.betas = tuple(float(beta) for beta in self.betas)  # AdamW looks at them
+        if len(self.betas) != 2:
+            raise refused("betas", self.betas, "a pair of numbers")
         choice("schedule", self.schedule, SCHEDULES)
         choice("precision", self.precision, ("auto", "fp32", "bf16"))
         choice("optimizer", self.optimizer, ("adamw", "muon"))
@@ -172,22 +206,24 @@ def train(model, dataset, collator, config, *, out=None, resume=False, evaluate=
             Its `state_dict`, `load_state_dict` and `fingerprint` are called if it has them.
         config: a `TrainingConfig`.
         out: folder for `log.jsonl` and `checkpoints/`; None writes nothing. No other program may
-            write there at the same time.
+            write there at the same time. A log without a checkpoint, which a run has left that was
+            ended early, is renamed `log.1.jsonl` and so on, with a warning.
         resume: go on from the last checkpoint in `out`, or from the start if there is none yet. On
             a CPU, with a budget in steps, the final weights are to the bit those of an
-            uninterrupted run.
+            uninterrupted run. The precision is that in which the run began.
         evaluate: called as `evaluate(model)` every `evaluate_every` steps and at the end; the
             numbers it returns by name go into the log. `HeldOut` is one.
         callbacks: called as `callback(model, step, row)` after each step; row is None where nothing
-            was logged.
+            was logged. With `evaluate_at_start` they are also called with step 0 and its row.
 
     Returns:
         A `History`.
 
     Raises:
         TrainingStopped: a loss or gradient norm that is NaN or infinite; it names the step.
-        ValueError: an empty dataset, one without a label in 100 steps, checkpoints that are damaged
-            or of another run.
+        ValueError: an empty dataset, one without a label in 100 steps, a model that returns no
+            loss, `packing` or `head_steps` of a model that cannot, checkpoints that are damaged or
+            of another run.
         TypeError: an evaluation whose numbers are named as what each row has already.
         FileExistsError: `out` holds checkpoints and `resume` is False.
         BlockingIOError: another program writes to `out`.
@@ -210,6 +246,7 @@ def train(model, dataset, collator, config, *, out=None, resume=False, evaluate=
                 )
             encoder.unpadded = True
         optimizers = Optimizers(model, config, device)
+        inside = _encoder_weights(model, optimizers.weights) if config.head_steps else []
         if optimizers.sparse and processes > 1:
             raise ValueError("the model has sparse gradients; only one process can train it")
         history, random_states = History(), RandomStates(device, rank)
@@ -224,40 +261,88 @@ def train(model, dataset, collator, config, *, out=None, resume=False, evaluate=
             if store.last() and not resume:
                 raise FileExistsError(f"{out} holds checkpoints; pass resume=True, or another out")
             if store.last():
-                store.restore(model, parts, run)
-            log = Log(Path(out) / "log.jsonl", history.rows) if rank == 0 else None
+                store.restore(model, parts, run, ADDED)
+            log = _log(Path(out), history) if rank == 0 else None
+        if rank == 0:
+            _warn_of_a_jump(history, config)
+            _warn_of_rounding(optimizers, config.learning_rate)
+        history.budget = {"steps": config.steps, "seconds": config.seconds}
+        if not history.precision:  # a run keeps what it began with, and all processes have the same
+            began = "" if rank else _precision(config.precision, device, history.step)
+            history.precision = gathered(began)[0]
         prepared = DistributedDataParallel(model) if processes > 1 else model
         model.train()
         # What asks is left on the CPU where the model can take it from there, and nobody waits.
         staying = getattr(model, "stays_on_the_cpu", ())
-        bf16 = config.precision == "bf16" or (config.precision == "auto" and native_bf16(device))
+        bf16 = history.precision == "bf16"
         hidden = None if config.progress is None else not config.progress
-        bar = tqdm(total=config.steps, initial=history.step, disable=hidden)
-        seconds_before, tokens_before, begin = history.seconds, history.tokens, time.perf_counter()
+        bar = tqdm(total=config.steps, initial=history.step, disable=True if rank else hidden)
+        # IPython, and so each notebook, says that it is there by the name __IPYTHON__.
+        unseen = config.progress is None and bar.disable and not hasattr(builtins, "__IPYTHON__")
+        progress = Progress(history, config.steps, config.seconds) if unseen and not rank else None
 
         def due(every):
             return every is not None and history.step % every == 0
 
+        def due_by_the_clock():
+            if config.checkpoint_seconds is None or (processes > 1 and not due(AGREE_EVERY)):
+                return False
+            apart = min(config.checkpoint_seconds, max(FIRST_CHECKPOINT, kept - begin))
+            return gathered(time.perf_counter() - kept >= apart)[0]
+
+        def evaluated():
+            states = random_states.here()  # what it draws changes nothing that follows
+            with modes_kept(model):
+                numbers = evaluate(model)
+            random_states.put(states)
+            return {name: float(value) for name, value in numbers.items()}
+
+        if evaluate and config.evaluate_at_start and history.step == 0:
+            row = {"step": 0, "epoch": order.epoch, "tokens": 0, "seconds": 0.0}
+            row = dict(**row, **evaluated())
+            history.rows.append(row)
+            if log:
+                log.write(row)
+            for callback in callbacks:
+                callback(model, 0, row)
+
+        seconds_before, tokens_before = history.seconds, history.tokens
+        begin = kept = time.perf_counter()
         while not config.over(history.step, history.seconds):
-            # 1) A batch, masked anew, and what this process takes of it.
+            # 1) A batch, masked anew. Its rows are dealt out to the processes, and to the turns in
+            #    which each process computes its own.
             batch = collator(order.next())
             _refuse_weights_unread(batch, model)
-            batch, weight, tokens, targets = own_share(batch, device, rank, processes, staying)
+            turns = -(-len(batch["input_ids"]) // processes)  # no more than there are rows
+            turns = min(turns, config.gradient_accumulation_steps)
+            still = inside if history.step < config.head_steps else []
 
-            # 2) The loss over all processes, and its gradient, which they average by themselves.
-            #    Over no labels the mean of a transformers model is NaN; it counts 0 times.
-            with torch.autocast(device.type, torch.bfloat16, enabled=bf16):
-                loss = prepared(**batch)["loss"]
-            loss = (loss * weight).where(weight > 0, 0.0)
-            loss.backward()
-            loss = loss.detach()
+            # 2) The loss over all processes and turns, and its gradient. After the last turn the
+            #    processes average their gradients by themselves, or, where weights stand still,
+            #    by our own hand. Over no labels the mean of a transformers model is NaN; it counts
+            #    0 times.
+            loss = 0.0
+            for turn in range(turns):
+                place = turn * processes + rank
+                own, weight, tokens, targets = own_share(
+                    batch, device, place, turns * processes, staying
+                )
+                apart = processes > 1 and (turn < turns - 1 or still)
+                with without_gradient(still), prepared.no_sync() if apart else nullcontext():
+                    with torch.autocast(device.type, torch.bfloat16, enabled=bf16):
+                        part = _loss(prepared(**own), model, own)
+                    part = (part * (weight / turns)).where(weight > 0, 0.0)
+                    part.backward()
+                loss = loss + part.detach()
             if processes > 1:
                 distributed.all_reduce(loss)
                 loss = loss / processes
+                if still:
+                    optimizers.average(processes)
 
             # 3) The gradient clipped, the step counted, and applied at its rate.
             norm = optimizers.clip(config.max_grad_norm)
-            rate = config.learning_rate_at(history.step, history.seconds)
+            rate = history.rate = config.learning_rate_at(history.step, history.seconds)
             history.add(loss, norm, tokens, targets)
             if can_look(loss):
                 history.look()
@@ -265,7 +350,8 @@ def train(model, dataset, collator, config, *, out=None, resume=False, evaluate=
             optimizers.zero_grad()
 
             # 4) A look at the numbers comes before the clock, as it waits for the device.
-            if any(map(due, (config.log_every, config.evaluate_every, config.checkpoint_every))):
+            keeping = store and (due(config.checkpoint_every) or due_by_the_clock())
+            if keeping or due(config.log_every) or due(config.evaluate_every):
                 history.look()
             seconds = seconds_before + time.perf_counter() - begin
             # Where the clock is the budget, all must stop at the same step.
@@ -279,40 +365,40 @@ def train(model, dataset, collator, config, *, out=None, resume=False, evaluate=
             evaluating = evaluate and (over or due(config.evaluate_every))
             if over or due(config.log_every) or evaluating:
                 speed = (history.tokens - tokens_before) / (history.seconds - seconds_before)
+                loss = history.mean_loss()
                 row = {
-                    "step": history.step, "epoch": order.epoch, "loss": history.mean_loss(),
+                    "step": history.step, "epoch": order.epoch, "loss": loss,
                     "learning_rate": rate, "gradient_norm": history.norm, "tokens": history.tokens,
                     "seconds": round(history.seconds, 3), "tokens_per_second": round(speed, 1),
                 }  # fmt: skip
+                if math.isnan(loss):
+                    del row["loss"]  # there was nothing to predict
                 if evaluating:
-                    states = random_states.here()  # what it draws changes nothing that follows
-                    with modes_kept(model):
-                        numbers = evaluate(model)
-                    random_states.put(states)
-                    # Python refuses a name that the row has already.
-                    row = dict(**row, **{name: float(value) for name, value in numbers.items()})
+                    row = dict(**row, **evaluated())  # Python refuses a name that the row has
                 history.rows.append(row)
-                bar.set_postfix(loss=f"{row['loss']:.3f}", tokens_per_second=f"{speed:.0f}")
+                bar.set_postfix(loss=f"{loss:.3f}", tokens_per_second=f"{speed:.0f}")
                 if log:
                     log.write(row)
             bar.update()
+            if progress:
+                progress.tell()
             for callback in callbacks:
                 callback(model, history.step, row)
 
             # 6) Kept. Every process gives its part of the state, and the first one writes it.
-            if store and (over or due(config.checkpoint_every)):
+            if keeping or (store and over):
                 state = {name: part.state_dict() for name, part in parts.items()}
                 if rank == 0:
                     store.save(history.step, model, state | {"run": run})
                 gathered(None)  # nobody goes on before it is written
+                kept = time.perf_counter()
         bar.close()
     return history
 
 
 def _place(config):
     """The device, this process's number, and how many there are, as `torchrun` tells them."""
-    found = torch.accelerator.current_accelerator(check_available=True)
-    device = torch.device("cpu") if config.device == "cpu" or found is None else found
+    device = torch.device("cpu") if config.device == "cpu" else device_taken()
     if config.device not in ("auto", device.type):
         raise ValueError(f"device={config.device!r}, but this machine has {device.type!r}")
     if int(os.environ.get("WORLD_SIZE", 1)) > 1 and not distributed.is_initialized():
@@ -326,12 +412,84 @@ def _place(config):
     return device, rank, processes
 
 
-def native_bf16(device="cpu"):
-    """Whether the hardware multiplies bfloat16 itself; elsewhere it is emulated, and slower."""
-    if torch.device(device).type == "cuda":
-        return torch.cuda.is_bf16_supported(including_emulation=False)
-    able = torch.cpu.get_capabilities() if torch.device(device).type == "cpu" else {}
-    return any(map(able.get, ("avx512_bf16", "amx_bf16", "bf16")))
+def _precision(wanted, device, step):
+    """The precision of a run that has not noted one; `step` is how many steps it has made."""
+    if wanted != "auto":
+        return wanted
+    if step:  # begun by an earlier version, which took bf16 wherever the hardware has it
+        return "bf16" if native_bf16(device) else "fp32"
+    return precision_taken(device)[0]
+
+
+def _encoder_weights(model, trained):
+    """The trained weights of `model.embedder`; some must be left outside it for the head steps."""
+    if not isinstance(getattr(model, "embedder", None), torch.nn.Module):
+        told = f"head_steps needs a model with an `embedder`, which {type(model).__name__} has not"
+        raise ValueError(f"{told}; for a model of transformers take from_hf(model)")
+    inside = set(model.embedder.parameters())
+    encoder = [weight for weight in trained.values() if weight in inside]
+    if len(encoder) == len(trained):
+        raise ValueError("head_steps, but no weight outside model.embedder is trained")
+    return encoder
+
+
+def _log(out, history):
+    """The log of a run; the log of one that left no checkpoint stays, under another name."""
+    path = out / "log.jsonl"
+    if history.step == 0 and (old := keep_old_log(path)):
+        told = f"{out} holds a log and no checkpoint, so the run begins anew"
+        warnings.warn(f"{told}; the old log is now {old.name}", stacklevel=3)
+    return Log(path, history.rows)
+
+
+def _warn_of_a_jump(history, config):
+    """A schedule that was planned for another budget may go on at quite another rate."""
+    if not history.budget or config.over(history.step, history.seconds):
+        return
+    planned = replace(config, **history.budget).learning_rate_at(history.step, history.seconds)
+    now = config.learning_rate_at(history.step, history.seconds)
+    # Between the last rate and the one that was planned next there is no jump.
+    low, high = sorted((history.rate, planned))
+    if not low - 0.01 * config.learning_rate <= now <= high + 0.01 * config.learning_rate:
+        remedy = "schedule='wsd' can be lengthened before its fall without a jump"
+        if config.schedule == "wsd":
+            remedy = "go on from a checkpoint before the fall of the rate"
+        warnings.warn(
+            f"with this budget the learning rate jumps from {history.rate:.2g} at step "
+            f"{history.step:,} to {now:.2g} at the next one; {remedy}", stacklevel=3
+        )  # fmt: skip
+
+
+def _warn_of_rounding(optimizers, rate):
+    """Numbers of 16 bits do not move by steps much smaller than themselves."""
+    share = optimizers.rounded_away(rate)
+    if share > 0.01:
+        told = f"the weights have 16 bits, and at learning_rate={rate:g} a step is rounded away"
+        told += f" in {share:.0%} of their numbers"
+        warnings.warn(
+            f"{told}; train model.float(), with precision='bf16' if you like", stacklevel=3
+        )
+
+
+def _loss(output, model, batch):
+    """The loss of an output. Without labels a transformers model returns none."""
+    loss = output.get("loss")
+    if loss is None:
+        told = f"{type(model).__name__} returned no loss for a batch of {', '.join(batch)}"
+        raise ValueError(f"{told}; let the collator add what it wants, such as labels")
+    return loss
+
+
+@contextmanager
+def without_gradient(weights):
+    """Lets weights stand still: no gradient is computed for them."""
+    for weight in weights:
+        weight.requires_grad_(False)
+    try:
+        yield
+    finally:
+        for weight in weights:
+            weight.requires_grad_(True)
 
 
 def _refuse_weights_unread(batch, model):
@@ -413,7 +571,8 @@ class ShowPredictions:
         self.rows = [(text, torch.tensor([tokenizer.encode(text)])) for text in sentences]
         for text, ids in self.rows:  # (1, T)
             if not (ids == tokenizer.mask_token_id).any():
-                raise ValueError(f"{text!r} has no [MASK], so there is nothing to predict")
+                written = getattr(tokenizer, "mask_token", "[MASK]")
+                raise ValueError(f"{text!r} has no {written}, so there is nothing to predict")
 
     @torch.no_grad()
     def __call__(self, model, step, row):

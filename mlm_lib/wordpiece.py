@@ -8,7 +8,9 @@ library, whose results this file repeats id for id.
 """
 
 import heapq
+import json
 import re
+import warnings
 from collections import Counter, defaultdict
 from operator import itemgetter
 from pathlib import Path
@@ -18,6 +20,13 @@ from mlm_lib.engine.files import write
 from mlm_lib.words import BLANK, count_words, split_words
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+# The special tokens, and the steps of normalisation, by transformers' names in its two files.
+NAMED = {f"{token[1:-1].lower()}_token": token for token in SPECIAL_TOKENS}
+NORMALIZER = {
+    "do_lower_case": "lowercase", "strip_accents": "strip_accents",
+    "tokenize_chinese_chars": "handle_chinese_chars", "clean_text": "clean_text",
+    "normalizer": "type",
+}  # fmt: skip
 PREFIX = "##"  # marks a piece that continues a word
 MAX_WORD_LENGTH = 100  # longer words become [UNK], as in BERT
 # The blank that decoding leaves out before a continued word, and as BERT does before these.
@@ -88,6 +97,8 @@ class WordPieceTokenizer:
         Raises:
             ValueError: texts without a word, or a vocab_size too small for their characters.
         """
+        whole_number("vocab_size", vocab_size)
+        whole_number("min_frequency", min_frequency, least=0)
         whole_number("limit_alphabet", limit_alphabet, none=True)
         initial = _symbols_of_alphabet(initial_alphabet, lowercase)
         # 1. How often does each word come, and each letter?
@@ -120,19 +131,43 @@ class WordPieceTokenizer:
     # -------------------------------------------------------------------------------- files
 
     @classmethod
-    def from_vocab(cls, path, *, lowercase=True):
+    def from_vocab(cls, path, *, lowercase=None):
         """Read a `vocab.txt`, or the one in a folder: one token a line, in the order of the ids.
 
+        transformers and `save_pretrained` write two more files beside it, `tokenizer.json` and
+        `tokenizer_config.json`, which say how the tokenizer treats texts. Both are read, so that a
+        cased tokenizer comes back cased. transformers 5 writes no `vocab.txt`; then the vocabulary
+        of `tokenizer.json` is taken.
+
+        Args:
+            path: the file, or its folder.
+            lowercase: whether text is lower-cased and stripped of accents first. None: what the
+                files beside `vocab.txt` say, and True where they say nothing.
+
         Raises:
-            ValueError: a token on two lines, or a special token on none.
+            ValueError: a token on two lines, or a special token on none; files that contradict each
+                other; a tokenizer that does what this class cannot do, such as keep accents while
+                it lower-cases. `load_checkpoint` opens that one.
+
+        Warns:
+            UserWarning: the vocabulary has capital letters or accents, and text loses them although
+                no argument asks for that.
         """
         path = _vocab_file(path)
-        # Not str.splitlines(), which would also cut at U+2028, and that may be a token.
-        tokens = path.read_text(encoding="utf-8-sig").removesuffix("\n").split("\n")
-        token, count = Counter(tokens).most_common(1)[0]
-        if count > 1:
-            raise ValueError(f"{path} holds the token {token!r} {count} times; a token has one id")
-        return cls({token: index for index, token in enumerate(tokens)}, lowercase=lowercase)
+        said = _said_beside(path)
+        lower = said.get("do_lower_case", True) if lowercase is None else lowercase
+        _refuse_other_tokenizers(path, said, lower)
+        vocab = said.get("vocab")
+        if vocab is None or path.exists():
+            vocab = _read_vocab(path)
+        if said.get("vocab", vocab) != vocab:
+            told = f"vocab.txt and tokenizer.json in {path.parent} hold different vocabularies"
+            raise ValueError(f"{told}; delete the one that is out of date")
+        if lower and lowercase is None and (lost := _never_found(vocab)):
+            told = f"{path} holds words such as {lost[0]!r}, which are never found in text that is"
+            told = f"{told} lower-cased and stripped of accents; lowercase=False keeps both"
+            warnings.warn(told, stacklevel=2)
+        return cls(vocab, lowercase=lower)
 
     def save(self, path):
         """Write `vocab.txt`, whole or not at all. A folder's is the `vocab.txt` in it.
@@ -297,6 +332,64 @@ def merged(parts, pair):
     return parts_now
 
 
+# ------------------------------------------------------------------------------------ reading
+
+
 def _vocab_file(path):
     path = Path(path_name("path", path))
     return path / "vocab.txt" if path.is_dir() else path
+
+
+def _read_vocab(path):
+    """{token: id} of a file with one token a line."""
+    # Not str.splitlines(), which would also cut at U+2028, and that may be a token.
+    tokens = path.read_text(encoding="utf-8-sig").removesuffix("\n").split("\n")
+    token, count = Counter(tokens).most_common(1)[0]
+    if count > 1:
+        raise ValueError(f"{path} holds the token {token!r} {count} times; a token has one id")
+    return {token: index for index, token in enumerate(tokens)}
+
+
+def _never_found(vocab):
+    """The words of a vocabulary that a text no longer holds once it is lower-cased."""
+    words = [word for word in vocab if word.isalpha() and split_words(word) != [word]]
+    return [word for word in words if split_words(word, lowercase=False) == [word]]
+
+
+def _said_beside(path):
+    """What the files beside a `vocab.txt` say of its tokenizer, mostly by transformers' names."""
+    said, added = {}, set()
+    if path.name != "vocab.txt":  # the files belong to no other
+        return said
+    # Where two of them say something, the later one counts, as in transformers.
+    for file in ("tokenizer.json", "special_tokens_map.json", "tokenizer_config.json"):
+        try:
+            found = json.loads((path.parent / file).read_text(encoding="utf-8"))
+            added |= {token["content"] for token in found.get("added_tokens", [])}
+            added |= {token["content"] for token in found.get("added_tokens_decoder", {}).values()}
+            if file == "tokenizer.json":
+                normalizer, model = found.get("normalizer") or {"type": "none"}, found["model"]
+                found = {ours: normalizer.get(theirs) for ours, theirs in NORMALIZER.items()}
+                found |= {"model": model.get("type"), "vocab": dict(model["vocab"])}
+            for name in (*NAMED, *NORMALIZER, "model", "vocab"):
+                value = found.get(name)
+                if name in NAMED and isinstance(value, dict):
+                    value = value["content"]
+                if value is not None:
+                    said[name] = value
+        except FileNotFoundError:
+            continue
+        except (ValueError, AttributeError, KeyError, TypeError):
+            raise ValueError(f"{path.parent / file} is damaged; save the tokenizer again") from None
+    return said | {"added_tokens": sorted(added.difference(SPECIAL_TOKENS))}
+
+
+def _refuse_other_tokenizers(path, said, lowercase):
+    """Refuses what the files beside a vocabulary say, where this class would do something else."""
+    does = NAMED | {"strip_accents": lowercase, "tokenize_chinese_chars": True, "clean_text": True}
+    does |= {"normalizer": "BertNormalizer", "model": "WordPiece", "added_tokens": []}
+    for name, value in said.items():
+        if value != does.get(name, value):
+            told = f"the tokenizer in {path.parent} has {name}={value!r}"
+            known = f"a WordPieceTokenizer has {does[name]!r} there"
+            raise ValueError(f"{told}, and {known}; open it with load_checkpoint or transformers")

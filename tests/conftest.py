@@ -11,6 +11,9 @@ import pytest
 import tiny_bert
 import torch
 
+if os.environ.get("CUDA_VISIBLE_DEVICES") == "-1":  # as `course.py test` sets it
+    import scripts.cpu_only  # noqa: F401
+
 
 @pytest.fixture(scope="module")
 def one_thread():

@@ -17,6 +17,10 @@ ROOT = Path(__file__).resolve().parents[1]
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
+HEAVY = 10 << 20  # bytes: huggingface_hub asks again for ever as long as so many come at once
+PAGE = b"<!DOCTYPE html><html><title>Sign in to this network</title></html>"
+
+
 class Hub(http.server.BaseHTTPRequestHandler):
     """Answers from `server.repositories`: {name: {file: bytes}}."""
 
@@ -42,9 +46,11 @@ class Hub(http.server.BaseHTTPRequestHandler):
         if action == "resolve" and name in self.server.gated:  # the list of files is for everyone
             self.reply(403, {"X-Error-Code": "GatedRepo", "X-Error-Message": "You are not listed."})
         elif action == "resolve" and rest[1] in files:
-            self.reply(200, {"ETag": f'"{entries[rest[1]]["oid"]}"'}, files[rest[1]])
+            # What stands between may send its own page, or nothing, under the name of the file.
+            sent = {"page": PAGE, "empty": b""}.get(fault, files[rest[1]])
+            self.reply(200, {"ETag": f'"{entries[rest[1]]["oid"]}"'}, sent)
         elif action in ("", "revision"):
-            siblings = [{"rfilename": file} for file in files]
+            siblings = [{"rfilename": file, "size": len(files[file])} for file in files]
             self.describe({"id": name, "sha": COMMIT, "siblings": siblings, "tags": []})
         elif action == "tree" and not any(rest[1:]):
             self.describe(list(entries.values()))
@@ -66,13 +72,17 @@ class Hub(http.server.BaseHTTPRequestHandler):
         if self.command == "HEAD":
             return
         fault = self.fault() if len(body) > 1000 else None  # a file of weights
-        self.wfile.write(body[: len(body) // 2] if fault else body)
+        sent = {"stalled": len(body) // 2, "dropped": len(body) // 2}
+        if len(body) > HEAVY:
+            sent["endless"] = len(body) - 1
+        with contextlib.suppress(ConnectionError):  # its reader had enough
+            self.wfile.write(body[: sent.get(fault, len(body))])
         if fault == "stalled":
             self.wfile.flush()
             time.sleep(600)
 
     def fault(self):
-        """What goes wrong with this repository's files half-way: "stalled" or "dropped"."""
+        """What goes wrong with this repository's files on their way."""
         name = "/".join(urlsplit(self.path).path.split("/")[1:3])
         return self.server.faults.get(name)
 
@@ -94,8 +104,9 @@ def serve(repositories, *, gated=(), expired=(), faults={}):
 
     A gated repository lists its files and hands out none, an expired one refuses the token. By
     `faults` one is "failing" (an error of the server), "silent" (it never answers), "mute" (nor
-    for a file), "stalled" (after half of a file it sends no more) or "dropped" (after half it
-    hangs up).
+    for a file), "stalled" (after half of a file it sends no more), "dropped" (after half it
+    hangs up), "endless" (of a heavy file it never sends the last byte), "page" (a page in place of
+    each file) or "empty" (nothing in its place).
     """
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Hub)
     server.repositories, server.asked = repositories, []

@@ -6,12 +6,11 @@ may break with a reason; the exit status is 1 where there is a remark.
 
 import ast
 import re
-import statistics
 import sys
 from pathlib import Path
 
 from notebook_doors import LINK, is_guard
-from notebook_form import ANSWER, alternative_texts, read
+from notebook_form import alternative_texts, read
 
 
 def remarks(lesson):
@@ -22,9 +21,6 @@ def remarks(lesson):
     yield from of_the_steps(lesson, told, code)
     for cell in told:
         yield from of_prose(cell)
-    lengths = [len(cell.source.splitlines()) for cell in code]
-    if statistics.median(lengths) > 8:
-        yield f"the median code cell has {statistics.median(lengths)} lines, above 8"
     for cell in code:
         yield from of_code(cell.source)
 
@@ -36,8 +32,8 @@ def of_the_order(told):
     if not second.startswith("## Objectives"):
         yield "the second cell is not the objectives"
     tasks, recap, last = told[-3:]
-    if not (tasks.startswith("## Your turn") and 2 <= len(re.findall(r"^\d\. ", tasks, re.M)) <= 3):
-        yield "two or three tasks stand under ## Your turn, third from the end"
+    if not (tasks.startswith("## Your turn") and len(re.findall(r"^\d\. ", tasks, re.M)) >= 2):
+        yield "two tasks or more stand under ## Your turn, third from the end"
     if not (recap.startswith("## Recap") and last.startswith("## References")):
         yield "recap and references close the lesson"
     if not 3 <= len(re.findall(r"\((?:19|20)\d\d\)", last)) <= 6 or "**Next:**" not in last:
@@ -53,18 +49,12 @@ def of_the_steps(lesson, told, code):
     asserts = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Assert)]
     if sum(node.msg is not None for node in asserts) < 3:
         yield "fewer than three asserts say what ought to be true"
-    answers = sum(ANSWER in cell.metadata.get("tags", []) for cell in lesson.cells)
-    if sum(not is_guard(cell) for cell in lesson.cells) - answers > 62:
-        yield "more than 62 cells"
     for cell, following in zip(lesson.cells, lesson.cells[1:]):
         if alternative_texts(cell) and not following.source.startswith("**"):
             yield f"a figure without a sentence to keep below it: {cell.source[:60]!r}"
 
 
 def of_prose(cell):
-    words = len(cell.split())
-    if not 20 <= words <= 80:
-        yield f"{words} words, where 20 to 80 are read at one look: {cell[:60]!r}"
     if "!" in re.sub(r"`[^`]*`|\*[^*]+\*", "", cell):
         yield f"an exclamation mark: {cell[:60]!r}"
     if loud := re.search(
@@ -75,8 +65,6 @@ def of_prose(cell):
 
 def of_code(source):
     lines = source.splitlines()
-    if len(lines) > 25 and not re.search(r"^class ", source, re.M):
-        yield f"a code cell of {len(lines)} lines: {source[:60]!r}"
     yield from (f"{len(line)} characters: {line!r}" for line in lines if len(line) > 100)
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Lambda):

@@ -133,7 +133,7 @@ SIGNATURES = """
 corpus.load_corpus(source, split="train", *, seed=0)
 corpus.pack_blocks(encoded, block_size, *, cls_id, sep_id)
 wordpiece.WordPieceTokenizer.train(texts, vocab_size, *, min_frequency=2, lowercase=True)
-wordpiece.WordPieceTokenizer.from_vocab(path, *, lowercase=True)
+wordpiece.WordPieceTokenizer.from_vocab(path, *, lowercase=None)
 wordpiece.WordPieceTokenizer.save(path)
 wordpiece.WordPieceTokenizer.tokenize(text)
 wordpiece.WordPieceTokenizer.encode(text, *, add_special_tokens=True)

@@ -4,7 +4,9 @@ import errno
 import json
 import os
 import pickle
+import re
 import shutil
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -31,6 +33,7 @@ from training_toys import (
     weights,
 )
 
+from mlm_lib import training
 from mlm_lib.engine.checkpoints import Checkpoints, fingerprint
 from mlm_lib.modern import ModernConfig, ModernEncoder
 from mlm_lib.wordpiece import WordPieceTokenizer
@@ -66,7 +69,9 @@ def test_a_run_killed_ten_times_ends_as_one_that_was_not(survived, name):
     assert [row["step"] for row in rows] == sorted({row["step"] for row in rows})
     assert timeless(rows) == timeless(log_of(whole))
     assert checkpoints(killed) == checkpoints(whole) == ["step-00000147", "step-00000150"]
-    assert sorted(path.name for path in killed.iterdir()) == [".lock", "checkpoints", "log.jsonl"]
+    names = {path.name for path in killed.iterdir()}
+    old = {name for name in names if re.fullmatch(r"log\.\d+\.jsonl", name)}  # killed early
+    assert names - old == {".lock", "checkpoints", "log.jsonl"}
 
 
 # ---------------------------------------------------------------- resume: in one process
@@ -86,11 +91,28 @@ def test_a_resumed_run_goes_on_to_the_bit(tmp_path, settings, stop):
     assert later.seconds > 0 and log_of(tmp_path) == later.rows
 
 
-def test_with_resume_and_no_checkpoint_the_run_starts_from_the_start(tmp_path):
-    (tmp_path / "log.jsonl").write_text("torn")
-    model, history = go(tmp_path, resume=True)
-    assert_same(model, go()[0])
-    assert log_of(tmp_path) == history.rows
+@pytest.mark.parametrize("resume", [False, True])
+def test_a_log_that_no_checkpoint_belongs_to_is_kept_and_the_run_begins_anew(tmp_path, resume):
+    for number in (1, 2, 3):
+        (tmp_path / "log.jsonl").write_text(f"of the {number}. run")
+        shutil.rmtree(tmp_path / "checkpoints", ignore_errors=True)
+        told = rf"no checkpoint, so the run begins anew; the old log is now log.{number}.jsonl"
+        with pytest.warns(UserWarning, match=told):
+            model, history = go(tmp_path, resume=resume)
+        assert_same(model, go()[0])
+        assert log_of(tmp_path) == history.rows
+    old = [(tmp_path / f"log.{number}.jsonl").read_text() for number in (1, 2, 3)]
+    assert old == ["of the 1. run", "of the 2. run", "of the 3. run"]
+
+
+@pytest.mark.filterwarnings("error")
+def test_where_no_row_would_be_lost_nothing_is_said_and_no_log_is_kept(tmp_path):
+    (tmp_path / "log.jsonl").touch()  # of a run that was ended before its first row
+    go(tmp_path, steps=5, schedule="constant", resume=True)
+    go(tmp_path, steps=7, schedule="constant", resume=True)
+    assert [row["step"] for row in log_of(tmp_path)] == [5, 7]
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert names == [".lock", "checkpoints", "log.jsonl"]
 
 
 def test_a_finished_run_that_is_resumed_changes_nothing_and_with_more_steps_goes_on(tmp_path):
@@ -105,6 +127,15 @@ def test_a_finished_run_that_is_resumed_changes_nothing_and_with_more_steps_goes
     assert steps == [11, 12, 13] and [row["step"] for row in log_of(tmp_path)] == [10, 13]
 
 
+def test_a_run_whose_dropout_of_attention_is_said_otherwise_goes_on(tmp_path):
+    settings = {"schedule": "constant", "warmup": 2}
+    go(tmp_path, model=tiny(attention_dropout=0.1), steps=6, **settings)
+    resumed, _ = go(tmp_path, steps=12, resume=True, **settings)
+    assert_same(go(steps=12, **settings)[0], resumed)
+    with pytest.raises(ValueError, match="dropout=0.2"):
+        go(tmp_path, model=tiny(attention_dropout=0.2), steps=15, resume=True, **settings)
+
+
 def test_a_run_is_lengthened_from_the_stable_part_of_its_schedule(tmp_path):
     def run(out=None, **settings):
         return go(out, schedule="wsd", warmup=2, log_every=1, **settings)
@@ -116,6 +147,129 @@ def test_a_run_is_lengthened_from_the_stable_part_of_its_schedule(tmp_path):
     assert_same(run(tmp_path, steps=20, resume=True)[0], whole)
     rates = [[row["learning_rate"] for row in one.rows] for one in (short, history)]
     assert rates[0][:8] == rates[1][:8] and rates[0][9] < rates[1][9]
+
+
+JUMPS = {  # steps of a run, of its continuation, settings, and what is told
+    "linear": (10, 30, {}, ["from 5e-05 at step 10 to 0.00033 at the next", "schedule='wsd'"]),
+    "cosine": (10, 20, {"schedule": "cosine"}, ["from 1.2e-05", "to 0.00025", "schedule='wsd'"]),
+    "shorter": (10, 6, {"stop": 4}, ["from 0.00035 at step 4 to 0.00017", "schedule='wsd'"]),
+    "of a fallen rate": (10, 20, {"schedule": "wsd"}, ["to 0.0005", "checkpoint before the fall"]),
+}
+
+
+def in_two(out, first, second, stop=None, **settings):
+    """A run of so many steps, stopped after some of them, and what its continuation is told."""
+    settings = {"warmup": 0, "checkpoint_every": 1, "keep": 99} | settings
+    go(out, steps=first, **settings)
+    for path in (out / "checkpoints").iterdir():
+        if stop and int(path.name[5:]) > stop:
+            shutil.rmtree(path)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        go(out, steps=second, resume=True, **settings)
+    return [str(one.message) for one in told]
+
+
+@pytest.mark.parametrize("first, second, settings, words", JUMPS.values(), ids=JUMPS)
+def test_a_learning_rate_that_jumps_on_resuming_is_told(tmp_path, first, second, settings, words):
+    (told,) = in_two(tmp_path, first, second, **settings)
+    assert_says(told, words)
+
+
+SMOOTH = {
+    "wsd before its fall": (10, 30, {"schedule": "wsd", "stop": 7}),
+    "constant": (10, 30, {"schedule": "constant"}),
+    "the same budget": (10, 10, {"stop": 5}),
+    "in the warm-up": (10, 10, {"warmup": 6, "stop": 3}),
+    "a step more": (100, 101, {"stop": 60}),
+    "finished": (10, 10, {}),
+}
+
+
+@pytest.mark.parametrize("first, second, settings", SMOOTH.values(), ids=SMOOTH)
+def test_a_learning_rate_that_goes_on_as_planned_is_not_told(tmp_path, first, second, settings):
+    assert in_two(tmp_path, first, second, **settings) == []
+
+
+def test_a_jump_is_told_where_the_clock_is_the_budget(tmp_path):
+    go(tmp_path, steps=None, seconds=0.2)
+    jumps = pytest.warns(UserWarning, match="learning rate jumps from")
+    with pytest.raises(KeyboardInterrupt), jumps:
+        go(tmp_path, steps=None, seconds=2.0, resume=True, callbacks=[stop])
+
+
+def stop(model, step, row):
+    raise KeyboardInterrupt
+
+
+ADDED = ["gradient_accumulation_steps", "head_steps"]
+
+
+def test_a_checkpoint_that_was_written_before_there_were_these_settings_goes_on(tmp_path):
+    settings = {"schedule": "constant", "warmup": 0}
+    go(tmp_path, steps=5, **settings)
+    file = tmp_path / "checkpoints" / "step-00000005" / "state.pt"
+    state = torch.load(file, weights_only=True)
+    for name in ADDED:
+        del state["run"][name]
+    for name in ("precision", "budget", "rate", "idle"):
+        del state["history"][name]
+    torch.save(state, file)
+    for name, value in {"gradient_accumulation_steps": 2, "head_steps": 3}.items():
+        with pytest.raises(ValueError, match=f"with {name}=[01], now it is {value}"):
+            go(tmp_path, steps=8, resume=True, **settings, **{name: value})
+    assert_same(go(tmp_path, steps=8, resume=True, **settings)[0], go(steps=8, **settings)[0])
+
+
+# ---------------------------------------------------------------- checkpoints by the clock
+
+
+class Clock:
+    """A clock that goes on by so many seconds after each step."""
+
+    def __init__(self, monkeypatch, seconds):
+        self.now, self.seconds = 1e6, seconds
+        monkeypatch.setattr(training.time, "perf_counter", lambda: self.now)
+
+    def __call__(self, model, step, row):
+        self.now += self.seconds
+
+
+@pytest.mark.parametrize(
+    "seconds, settings, steps",
+    [
+        # The clock is read before each step's own seconds are added to it.
+        (100.0, {}, [2, 5, 9, 10]),
+        (301.0, {}, [2, 4, 6, 8, 10]),
+        (29.0, {}, [3, 7, 10]),
+        (1.0, {}, [10]),
+        (100.0, {"checkpoint_seconds": None}, [10]),
+        (100.0, {"checkpoint_seconds": 450.0}, [2, 5, 10]),
+        (4.0, {"checkpoint_seconds": 10.0}, [4, 8, 10]),
+        (100.0, {"checkpoint_every": 6}, [2, 5, 6, 10]),
+        (100.0, {"keep": 2}, [9, 10]),
+    ],
+)
+def test_a_checkpoint_is_kept_by_the_clock(tmp_path, monkeypatch, seconds, settings, steps):
+    whole, _ = go()
+    clock = Clock(monkeypatch, seconds)
+    model, _ = go(tmp_path, callbacks=[clock], **{"keep": 99} | settings)
+    assert checkpoints(tmp_path) == [f"step-{step:08d}" for step in steps]
+    assert_same(model, whole)
+
+
+@pytest.mark.parametrize("end", [3, 7, 8])
+def test_ctrl_c_loses_the_steps_since_the_last_checkpoint_by_the_clock(tmp_path, end):
+    def press(model, step, row):
+        if step == end:
+            raise KeyboardInterrupt
+
+    kept = Checkpoints(tmp_path / "checkpoints")
+    assert kept.last_step() is None
+    with pytest.raises(KeyboardInterrupt):
+        go(tmp_path, checkpoint_seconds=1e-9, callbacks=[press])
+    assert kept.last_step() == end - 1
+    assert_same(go(tmp_path, resume=True)[0], go()[0])
 
 
 def test_without_resume_checkpoints_are_not_overwritten(tmp_path):
@@ -295,6 +449,8 @@ CHANGES = {
     "betas": ({}, {"betas": (0.5, 0.75)}, ["betas=[0.9, 0.999]", "[0.5, 0.75]"]),
     "precision": ({}, {"precision": "bf16"}, ["precision='fp32'", "'bf16'"]),
     "group_by_length": ({}, {"group_by_length": True}, ["group_by_length=False", "True"]),
+    "parts": ({}, {"gradient_accumulation_steps": 2}, ["gradient_accumulation_steps=1", "2"]),
+    "head first": ({"head_steps": 2}, {"head_steps": 4}, ["head_steps=2", "4"]),
     "number of examples": ({}, {"data": ROWS[:40]}, ["46", "40"]),
     "one token of the data": ({}, {"data": CHANGED}, ["data.content="]),
     "rate": ({}, {"collate": collator(rate=0.25)}, ["collator.rate=0.15", "0.25"]),
@@ -321,6 +477,7 @@ def test_a_run_resumed_as_another_is_an_error_with_both_values(tmp_path, first, 
 
 
 FREE = {"log_every": 3, "checkpoint_every": 2, "keep": 1, "evaluate_every": 4, "progress": False}
+FREE |= {"checkpoint_seconds": 1e-9, "evaluate_at_start": True}
 
 
 @pytest.mark.parametrize("name", FREE)

@@ -118,8 +118,9 @@ DOORS = [
     *(
         ("training", options(lambda **kw: TrainingConfig(**{"steps": 1} | kw), kind, *names))
         for kind, names in {
-            "size": ("steps", "batch_size", "log_every", "keep", "checkpoint_every"),
-            "number above 0": ("learning_rate", "max_grad_norm", "seconds"),
+            "size": "steps batch_size log_every keep checkpoint_every".split()
+            + ["gradient_accumulation_steps"],
+            "number above 0": ("learning_rate", "max_grad_norm", "seconds", "checkpoint_seconds"),
             "number of 0 or more": ("warmup", "weight_decay"),
             "name": ("schedule", "precision", "optimizer"),
         }.items()

@@ -1,15 +1,17 @@
 """Text in: what is accepted, what is refused, and that no split sees another."""
 
+import gzip
 import json
 import os
 import random
+import warnings
 from pathlib import Path
 
 import pytest
 from hub import answer_of, serve, start
 
 from mlm_lib import DATA
-from mlm_lib.corpus import SPLITS, load_corpus, pack_blocks
+from mlm_lib.corpus import SPLITS, load_corpus, pack_blocks, split_to_train
 
 
 def write(path, content):
@@ -148,10 +150,131 @@ def test_folders_are_read_whole(tmp_path):
     write(tmp_path / "a.txt", "One.")
     write(tmp_path / "deep" / "er" / "b.csv", "text\nTwo.\n")
     write(tmp_path / "deep" / "c.JSONL", '{"text": "Three."}')
-    write(tmp_path / "deep" / "notes.md", "Not this.")
     write(tmp_path / ".ipynb_checkpoints" / "a-checkpoint.txt", "An old copy.")
     (tmp_path / "folder.txt").mkdir()
-    assert everything(str(tmp_path)) == ["One.", "Three.", "Two."]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # nothing is left out that anybody would miss
+        assert everything(str(tmp_path)) == ["One.", "Three.", "Two."]
+
+
+QUOTED = ['One, "quoted.', 'Two "times".', 'Three."']
+ROWS = [{"text": text, "label": 1} for text in QUOTED]
+FILES = {
+    "a.tsv": 'label\ttext\n1\tOne, "quoted.\n0\t"Two ""times""."\n1\tThree."\n',
+    "a.csv": 'text\n"One, ""quoted."\n"Two ""times""."\n"Three."""\n',
+    "a.text": "\n".join(QUOTED),
+    "a.txt": "\n\n".join(QUOTED),
+    "a.jsonl": "\n".join(map(json.dumps, ROWS)),
+    "lines.json": "\n\n".join(map(json.dumps, ROWS)) + "\n",
+    "a.json": json.dumps(ROWS, indent=1),
+    "strings.json": json.dumps(QUOTED),
+    "under a name.json": json.dumps({"version": 1, "data": ROWS}),
+    "columns.json": json.dumps({"id": [1, 2, 3], "text": QUOTED}),
+    "pandas.json": json.dumps({"text": dict(enumerate(QUOTED))}),
+}
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("name", FILES)
+def test_every_kind_of_file_is_read_also_when_it_is_packed(tmp_path, name, packed):
+    content = FILES[name].encode()
+    path = tmp_path / (f"{name}.gz" if packed else name)
+    assert everything(write(path, gzip.compress(content) if packed else content)) == sorted(QUOTED)
+
+
+def test_a_parquet_file_is_read_by_its_column(tmp_path):
+    pandas = pytest.importorskip("pandas")
+    source = tmp_path / "a.parquet"
+    table = pandas.DataFrame({"text": ["One.", "Two.", " "], "body": ["a", None, "b"]})
+    table.to_parquet(source)
+    assert load_corpus(source) == ["One.", "Two."]
+    for column, told in (("body", "row 2: 'body' is None"), ("nope", "'nope' in ['text', 'body']")):
+        with pytest.raises(ValueError) as caught:
+            load_corpus(f"{source}:{column}")
+        assert "a.parquet" in str(caught.value) and told in str(caught.value)
+    source.write_bytes(source.read_bytes()[:-9])
+    with pytest.raises(ValueError, match="a.parquet: not a whole Parquet file"):
+        load_corpus(source)
+
+
+def test_a_folder_names_what_it_leaves_out_and_readmes_and_licences_are_no_texts(tmp_path):
+    write(tmp_path / "a.txt", "One.")
+    write(tmp_path / "license_plates.csv", "text\nTwo.\n")
+    for name in ("README.txt", "LICENSE-2.0.txt", "deep/readme_de.TXT.gz", "dataset_infos.json"):
+        write(tmp_path / name, "About these texts.")
+    for name in ("1.pdf", "2.pdf", "3.PDF", "4.pdf", "notes.md", "made", "b.tar.gz"):
+        write(tmp_path / name, "x")
+    with pytest.warns(UserWarning) as told:
+        assert sorted(load_corpus(tmp_path)) == ["One.", "Two."]
+    (told,) = (str(one.message) for one in told)
+    for part in (
+        "files read: 2 (1 .txt, 1 .csv); left out: 11 (",
+        "4 .pdf: 1.pdf, 2.pdf, 3.PDF, …", "1 .md: notes.md", "1 without a suffix: made",
+        "1 .tar.gz: b.tar.gz",
+        "4 about the texts: LICENSE-2.0.txt, README.txt, dataset_infos.json, …",
+    ):  # fmt: skip
+        assert part in told, told
+    assert load_corpus(tmp_path / "README.txt") == ["About these texts."]  # which was asked for
+
+
+@pytest.mark.parametrize("inside", ["", "train", "."])
+def test_of_the_layout_of_aclimdb_the_reviews_alone_are_read(tmp_path, inside):
+    root = tmp_path / "data" / "aclImdb"
+    for part in ("train", "test"):
+        for kind in ("pos", "neg", "unsup")[: 3 if part == "train" else 2]:
+            write(root / part / kind / "0_9.txt", f"A review, {part} {kind}.<br />Seen twice.")
+            write(root / part / f"urls_{kind}.txt", "http://www.imdb.com/title/tt0/usercomments")
+        write(root / part / "labeledBow.feat", "9 0:9 1:1")
+    for name in ("README", "imdb.vocab", "imdbEr.txt"):
+        write(root / name, "0.0490972013402")
+    source = {"": root, "train": root / "train", ".": tmp_path / "data"}[inside]
+    with pytest.warns(UserWarning, match="beside pos and neg"):
+        texts = (
+            load_corpus(source) + load_corpus(source, "validation") + load_corpus(source, "test")
+        )
+    assert len(texts) == (3 if inside == "train" else 5)
+    assert all(text.startswith("A review") for text in texts)
+
+
+def test_a_column_of_all_tables_of_a_folder_and_a_home_folder(tmp_path, monkeypatch):
+    write(tmp_path / "my" / "a.csv", "text,body\na,one\n")
+    write(tmp_path / "my" / "b" / "b.tsv", "body\ttext\ntwo\tb\n")
+    write(tmp_path / "my" / "c.jsonl", '{"body": "three"}')
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("USERPROFILE", str(tmp_path))
+    for source in (f"{tmp_path}/my:body", "~/my:body"):
+        assert everything(source) == ["one", "three", "two"]
+    assert load_corpus("~/my/a.csv:body") == ["one"]
+    write(tmp_path / "only" / "a.txt", "x")
+    for source in ("~/only:body", "~/only/a.txt:body"):
+        with pytest.raises(ValueError, match="holds no table with columns; leave ':body' out"):
+            load_corpus(source)
+
+
+GIANTS = {
+    "one blank line": [500, 500],
+    "two blank lines near the end": [990, 5, 5],
+    "a long beginning": [900] + 100 * [1],
+}
+
+
+@pytest.mark.parametrize("name", GIANTS)
+def test_blank_lines_that_part_a_file_into_giants_are_told(tmp_path, name):
+    parts = ["\n".join(f"Text {n} {m} of these." for m in range(n)) for n in GIANTS[name]]
+    source = write(tmp_path / "a.txt", "\n\n".join(parts))
+    words = 5 * max(GIANTS[name])
+    told = f"{len(parts)} texts, the longest of {words:,} words: are these paragraphs"
+    with pytest.warns(UserWarning, match=told):
+        load_corpus(source)
+
+
+def test_paragraphs_of_a_book_are_not_doubted(tmp_path):
+    book = "\n\n".join("\n".join(70 * "x" for _ in range(1 + n**2 % 61)) for n in range(300, 302))
+    book += "\n\n" + "\n\n".join("A line.\nAnother line." for _ in range(40))
+    source = write(tmp_path / "book.txt", book)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        load_corpus(source), load_corpus("grammar"), load_corpus(DATA / "passages.txt")
 
 
 def test_a_path_object_is_a_path_even_when_a_corpus_has_that_name(tmp_path, monkeypatch):
@@ -181,7 +304,22 @@ BAD = {
     "a broken line": ("a.jsonl", '{"text": "x"}\n{"text": \n', ["a.jsonl, line 2", "not JSON"]),
     "no object": ("a.jsonl", '{"text": "x"}\n["y"]\n', ["a.jsonl, line 2", "['y']"]),
     "no string": ("a.jsonl", '{"text": "x"}\n\n{"text": 7}\n', ["a.jsonl, line 3", "'text' is 7"]),
-    "half a character": ("a.jsonl", '{"text": "x \\ud83d"}\n', ["surrogates"]),
+    "half a character": ("a.jsonl", '{"text": "x \\ud83d"}\n', ["line 1", "'\\ud83d'", "half"]),
+    "the other half": ("a.json", '["x", {"text": "\\ude00 y"}]', ["a.json, row 2", "half"]),
+    "halves in the wrong order": ("a.jsonl:b", '\n{"b": "\\ude00\\ud83d"}', ["a.jsonl, line 2"]),
+    "half a character in bytes": ("a.txt", b"x\n\xed\xa0\xbd\n", ["a.txt, line 2", "not UTF-8"]),
+    "half a character in a table": ("a.tsv", b"text\nx\n\xed\xb8\x80\n", ["a.tsv, line 3"]),
+    "semicolons": ("a.csv", "text;stars\nGood, but long;1\n", ["a.csv, line 1", "semicolons"]),
+    "quotes and semicolons": ("a.csv", '"id";"text"\n1;"x, y"\n', ["semicolons", "with commas"]),
+    "tabs in commas' place": ("a.csv", "id\ttext\n1\tx\n", ["tabs", "rename it to .tsv"]),
+    "commas in tabs' place": ("a.tsv", "id,text\n1,x\n", ["commas, not by tabs"]),
+    "bars and a named column": ("a.csv:body", "id|body\n1|x\n", ["vertical bars"]),
+    "a tab too many": ("a.tsv", "text\tn\nGood\tbut\t1\n", ["a.tsv, line 2", "more cells"]),
+    "a packed file cut short": ("a.txt.gz", gzip.compress(b"x\n")[:-9], ["not a whole .gz"]),
+    "a file that is not packed": ("a.csv.gz", "text\nx\n", ["a.csv.gz: not a whole .gz file"]),
+    "broken JSON": ("a.json", '[{"text": "x"},\n{"text" "y"}]', ["a.json, line 2", "not JSON"]),
+    "JSON without rows": ("a.json", '{"a": 1, "b": 2}', ["a.json, row 1", "['a', 'b']"]),
+    "Markdown": ("a.md", "x", ["a.md is no .txt"]),
     "Latin-1": ("a.txt", "Gr\xfc\xdfe".encode("latin-1"), ["a.txt, line 1", "not UTF-8"]),
     "UTF-16": ("a.csv", "text\nx\n".encode("utf-16"), ["a.csv, line 1", "not UTF-8"]),
     "bad bytes far in a file": ("a.jsonl", b'{"text": "x"}\r\n' * 9999 + b"\xff", ["line 10000:"]),
@@ -205,13 +343,36 @@ def test_bad_input_is_refused_with_words_that_help(tmp_path, monkeypatch, source
 def test_a_pipe_or_a_device_is_refused_and_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "pipe.txt")
     for source in (tmp_path / "pipe.txt", "/dev/zero", tmp_path):
-        with pytest.raises(ValueError, match="is no .txt, .csv, .jsonl file"):
+        with pytest.raises(ValueError, match=r"is no .txt, .csv, .*file"):
             load_corpus(source)
 
 
 def test_the_reviews_are_found_from_anywhere(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert everything("reviews") == everything(DATA / "reviews.csv")
+
+
+# ---------------------------------------------------------------------------------------- training
+
+
+def test_what_a_run_trains_on_and_holds_out_is_everything_of_ones_own_files(tmp_path):
+    source = write(tmp_path / "a.txt", "\n".join(lines(200)))
+    for share, count in ((None, 20), (0.1, 20), (0.25, 50), (0.001, 1), (0, 0)):
+        train, held, test = split_to_train(source, share)
+        assert (len(held), test) == (count, []) and sorted(train + held) == sorted(lines(200))
+    assert split_to_train(source)[1] == load_corpus(source, "validation")
+    with pytest.raises(ValueError, match="validation_share=1.0 holds all 200 distinct texts"):
+        split_to_train(source, 1.0)
+
+
+def test_the_test_split_of_the_courses_corpora_is_not_trained_on():
+    splits = {split: load_corpus("reviews", split) for split in SPLITS}
+    assert split_to_train("reviews") == tuple(splits.values())
+    for share in (0, 0.3):
+        train, held, test = split_to_train("reviews", share)
+        assert test == splits["test"] and not {*test} & {*train, *held}
+        assert sorted(train + held) == sorted(splits["train"] + splits["validation"])
+        assert len({*held}) == round(share * len(set().union(*splits.values())))
 
 
 # ---------------------------------------------------------------------------------------- the hub

@@ -851,6 +851,188 @@ def test_a_cell_that_draws_before_a_seed_is_found(steps, tmp_path):
     assert outcomes == sum(expected, [])
 
 
+# A machine with an accelerator, pretended in each Python below: this file goes into a folder of
+# PYTHONPATH. The first kind has a driver that heeds the variable, as CUDA's does. The second kind
+# is a device of torch that no variable hides, as Apple's MPS is.
+CUDA_LIKE = """
+import os, torch
+torch.cuda.is_available = lambda: os.environ.get("CUDA_VISIBLE_DEVICES") not in ("", "-1")
+"""
+MPS_LIKE = f"""
+import sys
+sys.path.append({str(ROOT / "tests")!r})
+import pretended_device
+"""
+WHERE_LESSONS_RUN = """
+import torch
+from mlm_lib.checks import torch_device
+print(torch_device("DEVICE", DEVICE))
+"""
+WHERE_TRAIN_RUNS = """
+import torch
+print(torch.accelerator.current_accelerator(check_available=True))
+"""
+
+
+def pretend(folder, kind, env):
+    """The environment `env` on a machine with a pretended accelerator."""
+    (folder / "sitecustomize.py").write_text(kind)
+    return env | {"PYTHONPATH": os.pathsep.join([str(folder), str(ROOT)])}
+
+
+def without_what_hides(env):
+    """`env` as it is outside of `course.py test`, which may have started these tests."""
+    hidden = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ONEAPI_DEVICE_SELECTOR")
+    return {k: v for k, v in env.items() if k not in (*hidden, "PYTHONSTARTUP")}
+
+
+@pytest.mark.slow
+@pytest.mark.notebook
+@pytest.mark.parametrize("mended", [True, False])
+@pytest.mark.parametrize(
+    "kind, cell, on_cpu",
+    [(CUDA_LIKE, WHERE_LESSONS_RUN, "cpu\n"), (MPS_LIKE, WHERE_TRAIN_RUNS, "None\n")],
+)
+def test_outputs_of_the_cpu_are_stored_and_compared_where_there_is_an_accelerator(
+    steps, lessons, tmp_path, kind, cell, on_cpu, mended
+):
+    """In a kernel with the variables of `course.py`; without them, to see that they act."""
+    steps.ends = [0] * 9
+    steps.start()
+    steps.main(["lesson", "1", "--here", "--notebooks", str(lessons)])
+    env, env_of_lesson = (steps.commands[number][1] for number in (4, 5))
+    assert env["CUDA_VISIBLE_DEVICES"] == env_of_lesson["CUDA_VISIBLE_DEVICES"]
+    assert Path(env_of_lesson["PYTHONSTARTUP"]).name == "cpu_only.py"  # which the other one imports
+    path = write_lesson(lessons, "01_words", cell)
+    notebook = nbformat.read(path, as_version=4)
+    for number, code in enumerate(notebook.cells[1:], 1):
+        code.execution_count = number
+    notebook.cells[-1].outputs = [nbformat.v4.new_output("stream", text=on_cpu)]
+    nbformat.write(notebook, path)
+    env = pretend(tmp_path, kind, env if mended else without_what_hides(env))
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--nbval"]
+    command += ["--nbval-current-env", path]
+    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)
+    assert (done.returncode == 0) == mended and ("2 passed" in done.stdout) == mended, done.stdout
+
+
+ON_A_DEVICE = ["test", "--here", "--device"]
+
+
+@pytest.mark.parametrize(
+    "arguments, told",
+    [
+        (["--device", "cuda", "--quick"], "--device is for the lessons"),
+        (["--device", "mps", "--style"], "--device is for the lessons"),
+        (["--only", "3"], "--only and --jobs go with --device"),
+        (["--jobs", "2"], "--only and --jobs go with --device"),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused(course, capsys, arguments, told):
+    with pytest.raises(SystemExit) as stop:
+        course.main(["test", "--here", *arguments])
+    assert stop.value.code == 2 and told in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("device", ["cuda:99", "meta", "gpu"])
+def test_a_comparison_on_an_absent_device_is_refused(course, lessons, capsys, device):
+    assert course.main([*ON_A_DEVICE, device, "--notebooks", str(lessons)]) == 2
+    assert f"no device {device}" in capsys.readouterr().err
+
+
+@pytest.fixture
+def executed(course, lessons, monkeypatch, tmp_path):
+    """`course.py test --device`, whose executions are not done: 01_words printed `course.prints`,
+    and 12_scores failed where `course.fails` says so."""
+    monkeypatch.setattr(course, "ROOT", tmp_path)
+    monkeypatch.setattr(course, "check_device", lambda name: None)
+    monkeypatch.setattr(course.importlib.util, "find_spec", lambda name: name)
+    monkeypatch.syspath_prepend(str(ROOT / "tests"))
+    course.fails = False
+
+    def with_output(path, text):
+        notebook = nbformat.read(path, as_version=4)
+        notebook.cells[-1].outputs = [nbformat.v4.new_output("stream", text=text)]
+        return notebook
+
+    def run_at_once(jobs, planned, out, limit, bar):
+        assert all(values.get("DEVICE") == "mps" for path, values in planned[1:])
+        for path, _ in planned:
+            failure = ["", f"FAILED {path.name} cell 2", "    no"] * course.fails
+            nbformat.write(with_output(path, course.prints), out / path.name)
+            yield path, failure if path.name.startswith("12") else [], 1.0
+
+    monkeypatch.setattr(course, "run_at_once", run_at_once)
+    for path in lessons.glob("*.ipynb"):
+        nbformat.write(with_output(path, "loss 6.91 of 100"), path)
+    course.start = lambda: course.main([*ON_A_DEVICE, "mps", "--notebooks", str(lessons)])
+    return course
+
+
+@pytest.mark.parametrize(
+    "prints, fails, told",
+    [
+        (
+            "loss 6.93 of 100",
+            False,
+            ["01_words 2 passed, 0 failed", "12_scores 2 passed, 0 failed"],
+        ),
+        (
+            "loss 6.93 of 101",
+            False,
+            ["01_words 1 passed, 1 failed", "12_scores 1 passed, 1 failed"],
+        ),
+        (
+            "loss 7.91 of 100",
+            False,
+            ["01_words 1 passed, 1 failed", "12_scores 1 passed, 1 failed"],
+        ),
+        ("loss 6.91 of 100", True, ["01_words 2 passed, 0 failed", "12_scores 0 passed, 1 failed"]),
+    ],
+)
+def test_a_comparison_on_a_device_counts_cells_and_closes_as_test_does(
+    executed, capsys, prints, fails, told
+):
+    executed.prints, executed.fails = prints, fails
+    wrong = sum(" 1 failed" in line for line in told)
+    assert executed.start() == bool(wrong)
+    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    for line in told:
+        assert f"{line}, 0 skipped in 1 s" in lines
+    assert lines[-1] == f"{4 - wrong - fails} passed, {wrong} failed, 0 skipped"
+    assert lines[-4 - wrong : -3].count("FAILED 12_scores.ipynb cell 2") == bool(wrong)
+    if wrong and not fails:
+        assert "stored: loss 6.91 of 100" in lines and f"found: {prints}" in lines
+
+
+@pytest.mark.slow
+@pytest.mark.notebook
+def test_a_planted_number_is_found_on_another_device_and_a_close_one_is_not(tmp_path):
+    """End to end: three cells are computed on a pretended device, one of which prints its name."""
+    cells = {
+        "import torch\nx = torch.ones(3, device=DEVICE)\nprint(x.device)": "pretend:0\n",
+        "print(f'loss {x.sum() / 7:.4f}')": "loss 0.4285\n",  # 3/7 is 0.42857
+        "print(f'gain {x.sum() / 7:.4f}')": "gain 0.5286\n",
+    }
+    path = write_lesson(tmp_path, "01_words", *cells)
+    notebook = nbformat.read(path, as_version=4)
+    for cell, text in zip(notebook.cells[2:], cells.values()):
+        cell.outputs = [nbformat.v4.new_output("stream", text=text)]
+    nbformat.write(notebook, path)
+    command = [sys.executable, ROOT / "course.py", *ON_A_DEVICE, "pretend", "--notebooks", tmp_path]
+    env = pretend(tmp_path, MPS_LIKE, without_what_hides(os.environ))
+    done = subprocess.run(command, env=env, capture_output=True, encoding="utf-8")
+    lines = done.stdout.splitlines()
+    assert done.returncode == 1, done.stdout + done.stderr
+    failure = lines.index("FAILED 01_words.ipynb cell 4")
+    assert lines[failure + 1 : failure + 4] == [
+        "    stored: gain 0.5286",
+        "    found:  gain 0.4286",
+        "    (0.5286 and 0.4286 are 0.1 apart, and 0.00539 is allowed)",
+    ]
+    assert lines[-1] == "3 passed, 1 failed, 0 skipped"
+
+
 def test_a_lesson_goes_from_edited_text_to_the_comparison(steps, lessons, tmp_path):
     def asked(*options):
         steps.commands.clear()

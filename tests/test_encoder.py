@@ -431,8 +431,13 @@ def test_the_pad_row_starts_at_0_and_is_not_moved_by_its_inputs(encoder, config,
 @pytest.mark.parametrize(
     "wrong, error, words",
     [
-        ({"input_ids": torch.tensor([[1, 2, V]])}, IndexError, "out of range"),
-        ({"input_ids": torch.tensor([[1, -1, 2]])}, IndexError, "out of range"),
+        (
+            {"input_ids": torch.tensor([[1, 2, V]])},
+            IndexError,
+            f"input_ids holds {V}, out of range",
+        ),
+        ({"input_ids": torch.tensor([[1, -1, 2]])}, IndexError, f"holds -1, .* 0 to {V - 1}"),
+        ({"input_ids": torch.tensor([[0, 2**40]])}, IndexError, f"input_ids holds {2**40}"),
         ({"attention_mask": torch.ones(2, 1)}, ValueError, "shape of input_ids"),
         ({"attention_mask": torch.ones(3)}, ValueError, "shape of input_ids"),
         ({"attention_mask": torch.ones(2, 1, 1, 3)}, ValueError, "shape of input_ids"),
@@ -453,7 +458,7 @@ def test_what_would_be_read_wrongly_is_refused(kind, wrong, error, words):
     "wrong, error, words",
     [
         ({"input_ids": torch.zeros(2, T + 1).long()}, ValueError, f"{T + 1} .*max_length={T}"),
-        ({"token_type_ids": torch.full((2, 3), 2)}, IndexError, "out of range"),
+        ({"token_type_ids": torch.full((2, 3), 2)}, IndexError, "token_type_ids holds 2"),
         ({"token_type_ids": torch.zeros(2, 1).long()}, ValueError, "shape of input_ids"),
         ({"token_type_ids": torch.zeros(3).long()}, ValueError, "shape of input_ids"),
     ],

@@ -10,9 +10,12 @@ from pathlib import Path
 import nbformat
 import pytest
 import yaml
+from lowest_versions import lowest_versions
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
+
+import course
 
 ROOT = Path(__file__).resolve().parents[1]
 COMMAND = "python3 course.py test"
@@ -53,6 +56,32 @@ def test_constraints_pin_every_direct_dependency_within_its_range():
 def test_constraints_hold_on_every_platform():
     for line in (ROOT / "constraints.txt").read_text("utf-8").splitlines():
         assert line.startswith("#") or re.fullmatch(r"[a-z0-9-]+==\d+(\.\d+)*", line), line
+
+
+def test_the_lowest_versions_are_the_lower_bounds_of_what_is_pinned():
+    lowest = dict(line.split("==") for line in lowest_versions())
+    assert list(lowest) == [requirement.name for requirement in DIRECT] and set(lowest) == set(
+        pins()
+    )
+    for requirement in DIRECT:
+        (bound,) = [one.version for one in requirement.specifier if one.operator == ">="]
+        assert lowest[requirement.name] == bound
+
+
+@pytest.mark.parametrize(
+    "name, version, works",
+    [
+        ("filelock", "3.13.4", False),  # there a folder's holder cannot take its lock again
+        ("filelock", "3.14.0", False),
+        ("filelock", "3.15.0", False),  # withdrawn as broken
+        ("filelock", "3.15.1", True),
+        ("tqdm", "4.66.2", False),  # datasets 4 asks for 4.66.3
+        ("tqdm", "4.66.3", True),
+    ],
+)
+def test_bounds_leave_out_the_versions_that_do_not_work(name, version, works):
+    (requirement,) = [r for r in CORE if r.name == name]
+    assert requirement.specifier.contains(version) == works
 
 
 @pytest.mark.parametrize(
@@ -142,8 +171,8 @@ def test_no_other_file_lists_dependencies():
     assert all(re.fullmatch(r'-e "\.\[\w+\]" -c constraints\.txt', line) for line in installs)
 
 
-def read_workflow():
-    return yaml.safe_load((ROOT / ".github/workflows/test.yml").read_text("utf-8"))["jobs"]["test"]
+def read_workflow(name="test.yml", job="test"):
+    return yaml.safe_load((ROOT / ".github/workflows" / name).read_text("utf-8"))["jobs"][job]
 
 
 def test_readme_workflow_and_ci_give_the_same_command():
@@ -156,6 +185,44 @@ def test_workflow_covers_the_systems_and_the_lowest_python():
     matrix = read_workflow()["strategy"]["matrix"]
     assert {name.split("-")[0] for name in matrix["os"]} == {"ubuntu", "macos", "windows"}
     assert PYPROJECT["project"]["requires-python"] == ">=" + matrix["python"][0]
+
+
+def test_the_lowest_versions_are_tested_with_the_lowest_python():
+    job = read_workflow(job="lowest")
+    _, python, *steps = job["steps"]
+    assert ">=" + python["with"]["python-version"] == PYPROJECT["project"]["requires-python"]
+    commands = [line for step in steps for line in step["run"].splitlines()]
+    assert commands == [
+        "python3 tests/lowest_versions.py > lowest.txt",
+        "mv lowest.txt constraints.txt",
+        f"{COMMAND} --quick",
+    ]
+
+
+def test_the_gpu_workflow_is_started_by_hand_may_only_read_and_gives_commands_that_exist():
+    workflow = yaml.safe_load((ROOT / ".github/workflows/gpu.yml").read_text("utf-8"))
+    assert list(workflow[True]) == ["workflow_dispatch"]  # to YAML 1.1 the key `on` is a truth
+    assert workflow["permissions"] == {"contents": "read"}
+    job = read_workflow("gpu.yml", "gpu")
+    assert "permissions" not in job and job["runs-on"] == ["self-hosted", "${{ inputs.runner }}"]
+    script = "\n".join(step.get("run", "") for step in job["steps"])
+    assert "${{" not in script  # an input that is written into a script would be executed there
+    given = [
+        course.parse(line.replace("${LESSONS:+--only $LESSONS}", "--only 03 08").split())
+        for line in re.findall(r"course\.py (.*) \| tee", script)
+    ]
+    found = [(args.command, args.device, args.build, args.only) for args in given]
+    assert found == [(command, "cuda", "cuda", ["03", "08"]) for command in ("run", "test")]
+    assert "-m benchmarks --device cuda --out build/tables/benchmarks" in script
+
+
+@pytest.mark.parametrize("file", ["gpu.yml", "site.yml", "test.yml"])
+def test_workflows_take_the_same_versions_of_the_same_actions(file):
+    text = (ROOT / ".github/workflows" / file).read_text("utf-8")
+    known = {"checkout": "v5", "setup-python": "v6", "upload-artifact": "v4"}
+    known |= {"download-artifact": "v4", "upload-pages-artifact": "v4", "deploy-pages": "v4"}
+    for action, taken in re.findall(r"uses: actions/([\w-]+)@(\w+)", text):
+        assert known[action] == taken
 
 
 @pytest.mark.parametrize(

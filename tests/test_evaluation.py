@@ -2,6 +2,7 @@
 
 import math
 import random
+import re
 
 import numpy as np
 import pytest
@@ -22,7 +23,7 @@ from readers import (
 )
 from scipy import stats
 from tokenizers import Tokenizer, models
-from transformers import PreTrainedTokenizerFast, pipeline
+from transformers import BertTokenizerFast, PreTrainedTokenizerFast, pipeline
 
 from mlm_lib.evaluation import (
     Answers,
@@ -401,6 +402,58 @@ def test_what_cannot_be_filled_is_told(model, tokenizer, text, options, words):
     with pytest.raises(ValueError, match=words):
         fill_mask(model, tokenizer, text, **options)
     assert len(fill_mask(model, tokenizer, "[MASK]" + " a" * 17)) == 5  # 20 tokens are read
+
+
+@both_models
+def test_more_candidates_than_there_are_tokens_are_all_tokens(model):
+    every = fill_mask(model, TOKENIZER, ["a [MASK] c", "[MASK] [MASK]"], top_k=V)
+    for top_k in (V + 1, 10**9):
+        same(fill_mask(model, TOKENIZER, ["a [MASK] c", "[MASK] [MASK]"], top_k=top_k), every)
+
+
+@both_models
+@pytest.mark.parametrize("mask", ["<mask>", "[BLANK]", "__"])
+def test_a_mask_token_of_another_name_fills_as_the_pipeline_and_is_called_by_it(model, mask):
+    vocab = {mask if token == "[MASK]" else token: n for token, n in TOKENIZER.vocab.items()}
+    tokenizer = BertTokenizerFast(vocab=vocab, mask_token=mask)
+    fill = pipeline("fill-mask", model=HF, tokenizer=tokenizer)
+    same(fill_mask(model, tokenizer, f"a {mask} c"), fill(f"a {mask} c"))
+    assert fill_mask(model, tokenizer, f"a {mask} c")[0]["token"] != 1  # the [UNK] of another name
+    with pytest.raises(ValueError, match=f"has no {re.escape(mask)}; write it"):
+        fill_mask(model, tokenizer, "a b c")
+    found = pseudo_log_likelihood(model, tokenizer, ["a b c"])
+    assert found == pytest.approx(pseudo_log_likelihood(model, TOKENIZER, ["a b c"]))
+
+
+@both_models
+@pytest.mark.parametrize("measure", [fill_mask, pseudo_log_likelihood, pseudo_perplexity])
+def test_a_tokenizer_without_a_mask_token_is_refused(model, measure):
+    tokenizer = TOKENIZER.to_hf()
+    tokenizer.mask_token = None
+    with pytest.raises(ValueError, match="the tokenizer has no mask token"):
+        measure(model, tokenizer, ["a b"])
+
+
+@both_models
+@pytest.mark.parametrize("measure", [fill_mask, pseudo_log_likelihood, pseudo_perplexity])
+def test_a_token_that_only_the_tokenizer_knows_is_named(model, measure):
+    tokenizer = TOKENIZER.to_hf()
+    tokenizer.add_tokens(["v", "w", "x", "y", "zebra"])  # of which four find an unused row
+    measure(model, tokenizer, ["a y [MASK]"])
+    with pytest.raises(ValueError) as caught:
+        measure(model, tokenizer, ["a zebra [MASK]"])
+    words = ["'zebra' has the id 16", "16 tokens only", "resize_token_embeddings"]
+    assert [word for word in words if word not in str(caught.value)] == []
+
+
+@both_models
+@both_tokenizers
+@pytest.mark.parametrize("measure", [fill_mask, pseudo_log_likelihood, pseudo_perplexity])
+@pytest.mark.parametrize("text", ["a [MASK] \ud83d", "\udc80[MASK]", "a\ud800\ud800 [MASK]"])
+def test_a_lone_surrogate_is_one_clear_error(model, tokenizer, measure, text):
+    with pytest.raises(ValueError, match="lone surrogate") as caught:
+        measure(model, tokenizer, ["a [MASK]", text])
+    str(caught.value).encode()  # the message itself can be printed
 
 
 def test_a_compiled_encoder_still_tells_how_much_it_reads():

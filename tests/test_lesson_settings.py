@@ -48,7 +48,7 @@ RUN = {
     "11": [{"CORPUS": "grammar", "SAMPLES": 1} | SMALL],
     "12": [{"SEED": 3, "LENGTH": 40, "SENTENCE": "[MASK] is the capital of france ."} | OTHER],
     "13": [{"SEED": 3, "LEARNING_RATE": 1e-3}],
-    "14": [{"SEED": 3, "SIZES": [11, 30], "SEEDS": 2} | OTHER],
+    "14": [{"SEED": 3, "SIZES": [11, 30], "SEEDS": 2, "LABEL_COLUMN": "genre"} | OTHER],
     "15": [{"SEED": 3, "STEPS": 7, "HELD_OUT": 21, "WRITTEN": 11} | OTHER],
     "16": [{"SEED": 5, "REVIEWS": 9, "LEARNING_RATE": 1e-3, "STEPS": 12, "DOCUMENTS": 60} | SMALL],
     "17": [{"SEED": 5, "BATCH_SIZE": 9, "ROUNDS": 2} | SMALL],
@@ -73,7 +73,8 @@ REFUSED = {
     "09": [MODERN, {"SEED": 2**32}, {"LEARNING_RATE": 1e-2}, {"FACTORS": []}, {"FACTORS": ["2"]},
         {"HELD_OUT": 1}, {"MAX_LENGTH": 300}, {"OTHER": "nowhere"}, {"CORPUS": "nowhere"},
         {"SENTENCES": ["a [MASK] and [MASK]"]}, {"SENTENCES": ["no blank here"]},
-        {"CORPUS": "docs", "OTHER": "docs"}, {"LEARNING_RATE": 1e-6}, {"OWN": "nowhere.txt"}],
+        {"CORPUS": "docs", "OTHER": "docs"}, {"LEARNING_RATE": 1e-6}, {"OWN": "nowhere.txt"},
+        {"OWN": "unknown.txt"}],
     "10": [MODERN, {"SEED": 2**32-1}, {"DOCUMENTS": 10}, {"WIDTH": 5000}, {"MASKED_STEPS": 9.5},
         {"WORLD": "moon"}, {"WIDTH": 0}, {"STEPS": 5}, {"HELD_OUT": 3}],
     "11": [{"CORPUS": "nowhere.txt"}, {"SAMPLES": 8192}, {"FULL_STEPS": 7}, {"LARGEST": 5000000},
@@ -83,7 +84,8 @@ REFUSED = {
     "13": [{"SEEDS": 1}, {"RESULTS": "nowhere.csv"}, {"LEARNING_RATE": 0.5}, {"FULL": "true"},
         {"HELD_OUT": 5}, {"DOCUMENTS": 2.5}],
     "14": [MODERN, {"SIZES": [50, 20]}, {"SIZES": [20, 555]}, {"RESULTS": "nowhere.csv"},
-        {"SEEDS": 1}, {"FULL": "no"}],
+        {"SEEDS": 1}, {"FULL": "no"}, {"OWN": "nowhere.csv"}, {"OWN": "mine.txt"},
+        {"LABEL_COLUMN": "stars"}, {"LABEL_COLUMN": "text"}, {"OWN_RATE": 1}],
     "15": [MODERN, {"SEED": -1}, {"STEPS": 0}, {"WRITTEN": 200}, {"HELD_OUT": 5},
         {"RESULTS": "nowhere.csv"}, {"FULL": 1}],
     "16": [{"STEPS": 5}, {"RESULTS": "nowhere.csv"}, {"LEARNING_RATE": 0.5}, {"REVIEWS": 561},
@@ -112,6 +114,7 @@ def checkpoints(tmp_path_factory):
     other_checkpoints.a_small_bert(folder / "small")
     other_checkpoints.another_bert(folder / "other")
     other_checkpoints.a_modernbert(folder / "modern")
+    (folder / "unknown.txt").write_text("\n\n".join(n * "😭 " for n in range(1, 20)), "utf-8")
     return folder
 
 
@@ -208,3 +211,92 @@ def test_own_texts_go_by_the_last_part_of_their_path(names, tmp_path, capsys):
     run("09", {"CORPUS": f"{path}:review"} | SMALL, names)
     said = capsys.readouterr().out
     assert "on films.csv:review" in said and str(tmp_path) not in said
+
+
+@pytest.mark.slow
+def test_an_evaluation_asks_once_for_each_token_but_for_no_special_one(names):
+    for number, cell in begin(lesson_of("09"), names, SMALL):
+        execute(cell.source, f"cell {number}", names)
+        if "surprises" in names:
+            break
+    special = set(names["tokenizer"].all_special_ids)
+    texts = ["the film was great .", "i cried 😭 at the end", "a [MASK] here [SEP] and [CLS] there",
+             "😭 [UNK] 😭", "味味 was unforgettably good 😭"]  # fmt: skip
+    for row in map(names["tokenizer"].encode, texts):
+        own = [index not in special for index in row]
+        for whole_words in (False, True):
+            asked = names["each_token_once"](row, whole_words)["labels"] != -100
+            assert asked.sum(0).tolist() == own
+            (found,) = names["surprises"](names["model"], [row], whole_words)
+            assert len(found) == sum(own) and (found > 0).all()
+    assert names["unknown"](list(map(names["tokenizer"].encode, texts[:2]))) == 1 / 11
+
+
+# Three labels with names of their own, semicolons and quotes in the texts, other column names.
+TOPICS = {
+    "food; drink": 'the soup is salty ; the bread "of the house" is fresh , table {} .',
+    "Straßen": "the road is closed ; take the bridge , and turn left at kilometre {} .",
+    "0": "the {} planets turn around a star ; the moon turns with them .",
+}
+
+
+def table_of_topics(path, each=30, more=()):
+    """A table of texts with their topic; `more` are rows that are added to it."""
+    rows = [(name, text.format(k)) for name, text in TOPICS.items() for k in range(each)]
+    with open(path, "w", encoding="utf-8-sig", newline="") as file:
+        table = csv.writer(file)
+        table.writerows([("topic", "body"), *rows, *more])
+    return {"OWN": str(path), "TEXT_COLUMN": "body", "LABEL_COLUMN": "topic"}
+
+
+@pytest.mark.slow
+def test_labels_of_ones_own_are_learned_from_texts_of_ones_own(names, tmp_path, capsys):
+    more = [("", "no label ."), ("0", " "), ("food; drink", "the film is long . " * 200)]
+    more += [("Straßen", TOPICS["food; drink"].format(0))]  # a text that had a label before
+    run("14", table_of_topics(tmp_path / "own.csv", more=more) | SMALL, names)
+    assert names["own_names"] == ["0", "Straßen", "food; drink"]
+    learned, held = map(len, (names["own_train"], names["own_held"]))
+    assert (learned + held, held) == (91, 18) and names["own_sizes"] == [18, 36, 73]
+    assert sum(map(sum, names["own_counts"].values())) == 91
+    for reader in ("naive Bayes", "tuned"):  # these topics have no word in common
+        assert names["own_right"][reader].double().mean() > 0.9, reader
+    said = capsys.readouterr().out
+    assert "texts without a label, left out: 1" in said and "cut there: 1" in said
+    assert names["held_out"] == [
+        *load_corpus("reviews", "validation"),
+        *load_corpus("reviews", "test"),
+    ]
+
+
+def labels_of(names, path, each, more=()):
+    """How many texts each label has to learn from and held out, or what the check refuses."""
+    (number, check), *_ = begin(lesson_of("14"), names, table_of_topics(path, each, more), SMALL)
+    try:
+        execute(check.source, f"cell {number}", names)
+    except ValueError as error:
+        return str(error)
+    return {name: tuple(counts) for name, counts in names["own_counts"].items()}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "each, more, told",
+    [
+        (30, [("rare", "one text ."), ("rare", "two texts .")], "'rare' has"),
+        (2, [], "each label needs 5 texts to learn from and 2 of the fifth that is held out"),
+        (0, [("same", f"text {k} .") for k in range(20)], "two labels or more are needed"),
+        (0, [("", f"text {k} .") for k in range(20)], "two labels or more are needed"),
+    ],
+)
+def test_a_label_with_too_few_texts_is_told_with_its_counts(names, tmp_path, each, more, told):
+    refused = labels_of(names, tmp_path / "own.csv", each, more)
+    assert told in refused and "LABEL_COLUMN='topic'" in refused and "own.csv" in refused
+
+
+@pytest.mark.slow
+def test_a_table_that_semicolons_part_is_refused_with_the_columns_that_were_found(names, tmp_path):
+    settings = table_of_topics(tmp_path / "own.csv")
+    (tmp_path / "own.csv").write_text("topic;body\nred;a text .\n", encoding="utf-8")
+    (number, check), *_ = begin(lesson_of("14"), names, settings, SMALL)
+    with pytest.raises(ValueError, match="parted by commas.*topic;body"):
+        execute(check.source, f"cell {number}", names)

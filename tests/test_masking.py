@@ -18,8 +18,14 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, models
 from torch.utils.data import DataLoader
 from toys import tokenizer_of
-from transformers import DataCollatorForLanguageModeling, PreTrainedTokenizerFast
+from transformers import (
+    DataCollatorForLanguageModeling,
+    PreTrainedTokenizerFast,
+    Trainer,
+    TrainingArguments,
+)
 
+from mlm_lib.diffusion import DiffusionCollator
 from mlm_lib.masking import MaskingCollator, mask_tokens
 from mlm_lib.wordpiece import WordPieceTokenizer
 
@@ -570,12 +576,83 @@ def test_a_copy_and_a_stored_state_go_on_with_the_next_batch(copied):
 def test_the_masks_of_an_epoch_do_not_depend_on_the_number_of_workers(workers):
     epochs = epochs_of(workers)
     assert all(map(equal, epochs, epochs_of(0))) and all_new(epochs)
-    assert equal(epochs_of(workers, 1, told=False)[0], epochs[0])
+
+
+def untold(workers, collator, seed=3, number=3, persistent=False):
+    """The labels of some epochs of a DataLoader that nobody tells the epoch."""
+    torch.manual_seed(seed)
+    options = {"num_workers": workers, "persistent_workers": persistent}
+    batches = DataLoader(ROWS, 4, collate_fn=collator, **options)
+    return [[fields["labels"] for fields in batches] for _ in range(number)]
+
+
+MAKERS = {
+    "masking": masks,
+    "whole words": lambda: masks(strategy="whole_word"),
+    "without a seed": lambda: masks(seed=None),
+    "diffusion": lambda: DiffusionCollator(TOKENIZER, seed=5),
+    "counts": lambda: DiffusionCollator(TOKENIZER, draw="count", seed=5),
+}
 
 
 @quiet
-def test_workers_that_live_on_give_new_masks_in_each_epoch():
-    assert all_new(epochs_of(2, told=False, persistent_workers=True))
+@pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
+@pytest.mark.parametrize("workers, persistent", [(0, 0), (1, 0), (2, 1)])
+def test_each_epoch_has_new_masks_though_nobody_tells_it_and_a_run_can_be_repeated(
+    make, workers, persistent
+):
+    epochs = untold(workers, make(), persistent=bool(persistent))
+    assert all_new(epochs)
+    assert all(map(equal, epochs, untold(workers, make(), persistent=bool(persistent))))
+    # No two batches of a run have the same draws, in whatever epoch: their rows are of one length.
+    each = [tuple(labels.flatten().tolist()) for epoch in epochs for labels in epoch]
+    assert len(set(each)) == len(each) == 30
+
+
+@quiet
+def test_the_seed_matters_in_workers_as_well_and_so_does_torchs_own():
+    first = untold(2, masks())
+    assert not any(map(equal, first, untold(2, masks(seed=6))))
+    assert not any(map(equal, first, untold(2, masks(), seed=4)))
+    assert all(map(equal, first, untold(1, masks())))
+
+
+class Kept(torch.nn.Module):
+    """A model of one weight that keeps the labels that a Trainer hands it."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight, self.labels = torch.nn.Parameter(torch.ones(())), []
+
+    def forward(self, input_ids, labels, attention_mask=None, weights=None):
+        self.labels.append((input_ids.where(labels == -100, labels), labels != -100))
+        return {"loss": self.weight**2}
+
+
+@quiet
+@pytest.mark.slow
+@pytest.mark.parametrize("workers, persistent", [(0, 0), (2, 0), (2, 1)])
+@pytest.mark.parametrize("kind", ["masking", "diffusion"])
+def test_transformers_trainer_gets_new_masks_in_each_epoch(tmp_path, kind, workers, persistent):
+    runs = []
+    for _ in range(2):
+        model = Kept()
+        settings = TrainingArguments(
+            tmp_path, num_train_epochs=3, per_device_train_batch_size=10, use_cpu=True, seed=0,
+            dataloader_num_workers=workers, dataloader_persistent_workers=bool(persistent),
+            report_to="none", save_strategy="no", disable_tqdm=True, remove_unused_columns=False,
+        )  # fmt: skip
+        data = [{"input_ids": row} for row in ROWS]
+        Trainer(model, settings, data_collator=MAKERS[kind](), train_dataset=data).train()
+        # By row, what was hidden in the first, the second and the third epoch.
+        hidden = {tuple(row): [] for row in ROWS}
+        for ids, asked in model.labels:
+            for row, places in zip(ids.tolist(), asked.tolist()):
+                hidden[tuple(row)].append(tuple(places))
+        runs.append(hidden)
+    assert runs[0] == runs[1]
+    assert {len(places) for places in runs[0].values()} == {3}
+    assert sum(len(set(places)) < 3 for places in runs[0].values()) <= 1  # two rows may be alike
 
 
 @quiet

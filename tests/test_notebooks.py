@@ -142,7 +142,8 @@ def test_every_figure_has_alternative_text(lesson):
     assert figures and min(len(told) for figure in figures for told in figure) > 30
 
 
-def test_a_remark_on_style_is_made_where_a_cell_is_too_long_or_too_loud():
-    assert list(of_prose("A sentence that says enough. " * 5)) == []
-    assert len(list(of_prose("Let's simply go!"))) == 3
-    assert len(list(of_code("named = lambda x: x\n" + "x = 1\n" * 25))) == 2
+def test_a_remark_on_style_is_made_where_a_cell_is_too_loud_or_a_line_too_long():
+    assert list(of_prose("A sentence that says enough. " * 50)) == []
+    assert len(list(of_prose("Let's simply go!"))) == 2
+    assert len(list(of_code("named = lambda x: x\n" + "x = 1\n" * 50))) == 1
+    assert len(list(of_code("x" * 101))) == 1

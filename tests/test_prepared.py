@@ -1,5 +1,11 @@
 """Rows on disk: what a list of them gives, made once, whole or not at all."""
 
+import copy
+import os
+import random
+import shutil
+from collections import Counter
+
 import numpy as np
 import pytest
 from datasets import Dataset
@@ -7,6 +13,7 @@ from small_runs import SMALL, lines
 from toys import tokenizer_of
 from training_toys import ROWS, assert_same, go
 
+from mlm_lib.engine import prepared as engine
 from mlm_lib.engine.prepared import Prepared, Rows, rows_of
 from mlm_lib.pretrain import main
 
@@ -25,9 +32,9 @@ def folder(tmp_path):
     return tmp_path
 
 
-def prepared(folder, most=12, **options):
+def prepared(folder, most=12, tokens=WORDS, **options):
     part = Prepared(folder / "texts", prepared=folder / "arrow", **options)
-    part.encode(WORDS, most)
+    part.encode(tokens, most)
     return part
 
 
@@ -56,18 +63,143 @@ def test_training_on_rows_from_disk_is_training_on_a_list_to_the_bit(tmp_path, g
     assert_same(*models)
 
 
-@pytest.mark.parametrize("change", ["files", "vocabulary", "max_length"])
+def edited(folder, name="1.txt", old="anna", new="anne"):
+    """Other words of the same length in one of the files."""
+    path = folder / "texts" / name
+    path.write_text(path.read_text().replace(old, new))
+
+
+def edited_with_its_date_kept(folder):
+    path = folder / "texts" / "2.txt"
+    then = path.stat()
+    edited(folder, "2.txt")
+    os.utime(path, ns=(then.st_atime_ns, then.st_mtime_ns))
+
+
+CASED, ACCENTS = copy.deepcopy(WORDS), copy.deepcopy(WORDS)
+CASED.backend_tokenizer.normalizer.lowercase = False
+ACCENTS.backend_tokenizer.normalizer.strip_accents = False
+OTHER = tokenizer_of("other", "words").to_hf()
+# What is done to the texts, how the rows are asked for then, and what differs by the refusal.
+CHANGES = {
+    "a file more": (lambda folder: (folder / "texts" / "3.txt").write_text("more"), {}, "files"),
+    "a file less": (lambda folder: (folder / "texts" / "0.txt").unlink(), {}, "files"),
+    "another word": (edited, {}, "contents of 1.txt"),
+    "another word of the same date": (edited_with_its_date_kept, {}, "contents of 2.txt"),
+    "vocabulary": (None, {"tokens": OTHER}, "vocabulary"),
+    "capitals": (None, {"tokens": CASED}, "normalizer"),
+    "accents": (None, {"tokens": ACCENTS}, "normalizer"),
+    "length": (None, {"most": 10}, "max_length"),
+    "share": (None, {"validation_share": 0.2}, "validation_share"),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
 def test_rows_of_something_else_are_refused_by_what_differs(folder, change):
     prepared(folder)
-    tokens, most = WORDS, 12
-    if change == "files":
-        (folder / "texts" / "3.txt").write_text("more\n")
-    elif change == "vocabulary":
-        tokens = tokenizer_of("other", "words").to_hf()
-    else:
-        most = 10
-    with pytest.raises(ValueError, match=f"arrow was prepared with other {change};"):
-        Prepared(folder / "texts", prepared=folder / "arrow").encode(tokens, most)
+    do, asked, told = CHANGES[change]
+    if do is not None:
+        do(folder)
+    with pytest.raises(ValueError, match=f"arrow was prepared with other {told};"):
+        prepared(folder, **asked)
+
+
+def test_another_column_is_other_rows(tmp_path):
+    (tmp_path / "a.csv").write_text("text,body\n" + "\n".join(f"{one},{one}" for one in lines()))
+    said = {"prepared": tmp_path / "arrow"}
+    Prepared(f"{tmp_path}/a.csv", **said).encode(WORDS, 12)
+    with pytest.raises(ValueError, match="prepared with other columns;"):
+        Prepared(f"{tmp_path}/a.csv:body", **said).encode(WORDS, 12)
+
+
+def test_files_that_are_touched_or_copied_are_the_same_and_read_only_once_more(folder, monkeypatch):
+    first, read = list(prepared(folder).rows), []
+    digest_of = engine.digest_of
+    monkeypatch.setattr(engine, "digest_of", lambda x: read.append(x) or digest_of(x))
+    os.utime(folder / "texts" / "1.txt")
+    (folder / "texts").rename(folder / "moved")
+    shutil.copytree(folder / "moved", folder / "texts")
+    for count in (3, 0):
+        read.clear()
+        assert list(prepared(folder).rows) == first
+        assert sum(str(one).endswith(".txt") for one in read) == count
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_damaged_rows_are_refused_by_name_before_any_is_read(folder, seed):
+    prepared(folder, workers=2)
+    draw = random.Random(seed)
+    path = draw.choice(sorted((folder / "arrow" / "rows").glob("*.arrow")))
+    content = bytearray(path.read_bytes())
+    content[draw.randrange(len(content))] ^= 1 + draw.randrange(255)
+    path.write_bytes(content if seed else content[:-1])
+    with pytest.raises(ValueError, match=f"{path.name} is damaged; delete .*arrow"):
+        prepared(folder)
+    path.unlink()
+    with pytest.raises(ValueError, match=f"{path.name} is missing; delete .*arrow"):
+        prepared(folder)
+
+
+@pytest.mark.parametrize("content", ["", "{", "3", "null", '{"files": [], "max_length": 12}'])
+def test_a_folder_that_does_not_say_what_it_holds_is_refused(folder, content):
+    prepared(folder)
+    (folder / "arrow" / "prepared.json").write_text(content)
+    with pytest.raises(ValueError, match="damaged|earlier version"):
+        prepared(folder)
+
+
+BAD = {
+    "Latin-1": ("b.txt", "Gr\xfc\xdfe".encode("latin-1"), "b.txt, line 1: not UTF-8"),
+    "half a character": ("b.jsonl", b'{"text": "\\ud83d"}', "b.jsonl, line 1: 'text' holds '"),
+    "no column": ("b.csv", b"body\nx\n", "b.csv, line 2: no column 'text'"),
+    "no JSON": ("b.json", b'[{"text": "x"},\n}', "b.json, line 2: not JSON"),
+}
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize("name", BAD)
+def test_files_that_cannot_be_read_are_one_sentence_from_any_worker(folder, name, workers):
+    file, content, told = BAD[name]
+    (folder / "texts" / file).write_bytes(content)
+    with pytest.raises(ValueError, match=told):
+        prepared(folder, workers=workers)
+    (folder / "texts" / file).unlink()
+    assert len(prepared(folder).rows) > 900  # and nothing of it is left
+
+
+def test_what_cannot_become_rows_is_one_sentence(folder):
+    for most in (2, 1, 0):
+        with pytest.raises(ValueError, match=f"max_length={most}; a whole number of at least 3"):
+            prepared(folder, most=most)
+    with pytest.raises(ValueError, match="texts: none of .* texts .* that the vocabulary knows"):
+        prepared(folder, tokens=OTHER)
+    for corpus in ("grammar", "reviews", "hub:acme/tiny"):
+        with pytest.raises(ValueError, match=f"made of files, and '{corpus}' is not one"):
+            Prepared(corpus, prepared=folder / "arrow")
+    for share in (1, 1.5, -0.1):
+        with pytest.raises(ValueError, match=f"validation_share={share}"):
+            Prepared(folder / "texts", prepared=folder / "arrow", validation_share=share)
+
+
+def test_texts_of_ones_own_to_evaluate_on_leave_every_text_to_train_on(folder):
+    (folder / "texts" / "valid.txt").write_text("\n".join(lines(40, seed=1)))
+    with pytest.warns(UserWarning, match="1 held out: valid.txt"):
+        part = prepared(folder, validation=folder / "texts" / "valid.txt")
+    assert part.held == WORDS(list(lines(40, seed=1)))["input_ids"]
+    counts = {"texts": 901, "held": 40, "unknown": 0}
+    assert counts.items() <= part.counts.items() and part.counts["tokens"] == part.counts["kept"]
+    assert "901 texts are trained on, 40 are held out" in part.said()
+    with pytest.raises(ValueError, match="validation_share=0.1; leave one of them out"):
+        prepared(folder, validation="x.txt", validation_share=0.1)
+
+
+@pytest.mark.parametrize("share", [0, 0.01, 0.1, 0.25])
+def test_a_share_of_the_texts_is_held_out_and_counted(folder, share):
+    files, counts = [(folder / "texts" / f"{number}.txt", "text") for number in range(3)], Counter()
+    rows = list(rows_of(files, WORDS, 24, share, counts))
+    assert counts["texts"] + counts["held"] == 901
+    assert abs(counts["held"] / 901 - share) <= 3 * (share / 901) ** 0.5
+    assert sum(row["length"] - 2 for row in rows if not row["held"]) == counts["kept"]
 
 
 def test_what_was_made_by_half_is_made_anew_and_what_is_whole_is_not(folder, monkeypatch):

@@ -6,12 +6,16 @@ import os
 import pickle
 import re
 import shutil
+import warnings
+from dataclasses import replace
 
 import pytest
 import tiny_modern
 import torch
 import torch.nn as nn
-from hub import COMMIT, answer_of, serve, start
+import transformers
+from hub import COMMIT, HEAVY, answer_of, serve, start
+from safetensors.torch import save
 from tiny_bert import (
     BIAS,
     DECODER,
@@ -62,9 +66,12 @@ from transformers import (
     pipeline,
 )
 
+from mlm_lib.encoder import EncoderConfig
 from mlm_lib.heads import MaskedLMHead
+from mlm_lib.language_model import LanguageModel, LSTMContextualizer
 from mlm_lib.masked_lm import MaskedLanguageModel
 from mlm_lib.modern import ModernConfig, ModernEncoder
+from mlm_lib.pretrain import pretrain
 from mlm_lib.pretrained import from_hf, load_checkpoint, save_pretrained, to_hf
 from mlm_lib.wordpiece import WordPieceTokenizer
 
@@ -167,8 +174,66 @@ def test_every_form_of_checkpoint_gives_the_logits_of_transformers(folder, form)
     assert tokenizer(TEXTS)["input_ids"] == [wordpiece().encode(text) for text in TEXTS]
 
 
+def renamed(change):
+    """Other names for all weights of the file."""
+    return lambda folder: rewrite(
+        folder, lambda weights: {change(name): weight for name, weight in weights.items()}
+    )
+
+
+def under(prefix):
+    return renamed(lambda name: prefix + name)
+
+
+def packed(wrap):
+    """A pickled file of a trainer's own, which holds the weights somewhere."""
+    return lambda folder: pickled(folder, wrap(weights_of(folder)))
+
+
+MOMENTS = {"state": {0: {"exp_avg": torch.zeros(3)}}, "param_groups": [{"lr": 0.1}]}
+WRAPPED = {
+    "DataParallel": under("module."),
+    "torch.compile": under("_orig_mod."),
+    "both": under("module._orig_mod."),
+    "gamma and beta": after(lambda folder: rewrite(folder, old_names), under("module.")),
+    "beside a teacher": add(lambda old: {f"teacher.{name}": old[name] + 1 for name in old}),
+    "torch.compile of each block": renamed(
+        lambda name: re.sub(r"(r\.\d\.)", r"\1_orig_mod.", name)
+    ),
+    "Lightning's names": under("model."),
+    "an attribute like its own": under("mybert."),
+    "a head that stands apart": renamed(lambda name: name.replace("bert.", "net.encoder.", 1)),
+    "averaged weights": after(under("module."), add(lambda _: {"n_averaged": torch.tensor(5)})),
+    "in shards": after(
+        pickled_in_three,
+        lambda folder: [
+            torch.save({f"module.{n}": w for n, w in torch.load(file).items()}, file)
+            for file in folder.glob("pytorch_model-*.bin")
+        ],
+    ),
+    "state_dict": packed(lambda weights: {"state_dict": weights, "epoch": 3}),
+    "model, beside an optimizer": packed(lambda weights: {"optimizer": MOMENTS, "model": weights}),
+    "deep, and with a prefix": packed(
+        lambda weights: {"run": {"state_dict": {f"model.{n}": w for n, w in weights.items()}}}
+    ),
+}
+
+
+@pytest.mark.parametrize("wrap", WRAPPED.values(), ids=WRAPPED)
+def test_what_a_trainer_puts_around_the_weights_is_taken_off(folder, original, wrap):
+    wrap(folder)
+    found, expected = (load_quietly(place)[0].state_dict() for place in (folder, original))
+    assert found.keys() == expected.keys()
+    assert all(torch.equal(found[name], expected[name]) for name in expected)
+
+
 @pytest.mark.parametrize("kind", [BertModel, BertForSequenceClassification])
-def test_a_checkpoint_without_a_head_gets_a_fresh_one_and_says_so(folder, kind):
+def test_a_checkpoint_without_a_head_gets_a_fresh_one_and_says_so(
+    folder, kind, caplog, monkeypatch
+):
+    from transformers.utils import logging
+
+    monkeypatch.setattr(logging.get_logger("transformers"), "propagate", True)
     theirs = bert(kind)
     theirs.save_pretrained(folder)
     model, warning = load_with_warning(folder)
@@ -180,6 +245,7 @@ def test_a_checkpoint_without_a_head_gets_a_fresh_one_and_says_so(folder, kind):
     assert_says(warning, words)
     assert model.head.tied and model.head.dense.weight.std() > 0.1  # the configuration's 0.5
     assert (model.head.norm.weight == 1).all() and not model.head.bias.any()
+    assert "corrupted" not in caplog.text and "MISSING" in caplog.text  # transformers' own words
 
 
 # ------------------------------------------------------------------------------------ refusals
@@ -214,6 +280,21 @@ BAD = {
     "an unknown activation": (settings(hidden_act="mish"), ["activation='mish'", "gelu"]),
     "a weight missing": (without(f"bert.{DENSE}"), ["lacks 1", DENSE]),
     "a missing embedding": (without(WORD), ["lacks 1", WORD]),
+    "another name": (move(WORD, "bert.words.weight"), [WORD, "bert.words.weight, which has no"]),
+    "two models": (
+        after(
+            under("student."), add(lambda old: {f"teacher.{n[8:]}": w + 1 for n, w in old.items()})
+        ),
+        ["several models", "'student.…'", "'teacher.…'"],
+    ),
+    "two models in a file": (
+        packed(lambda weights: {"ema": weights, "model": weights}),
+        ["2 models"],
+    ),
+    "int8 under a prefix": (
+        after(under("module."), cast(f"module.{WORD}", torch.int8)),
+        [f"module.{WORD}", "torch.int8"],
+    ),
     "another shape": (shaped(12, 8, 1), ["intermediate", "(12, 8, 1)", "(12, 8)"]),
     "a shape that broadcasts": (shaped(1, 8), ["(1, 8)", "(12, 8)"]),
     "another shape in the head": (shaped(17, name=BIAS), [BIAS, "(17,)", "(16,)"]),
@@ -371,6 +452,68 @@ def test_a_tokenizer_that_may_not_fit_is_doubted(folder, change, words):
         load_quietly(folder)
 
 
+GERMAN = [*TOKENS, "über", "schön"]
+CASED = [*GERMAN, "Anna", "##Anna", "Paris"]
+
+
+def with_words(tokens, **options):
+    """A folder with these tokens, and a tokenizer of transformers; `...` leaves a setting out."""
+
+    def change(folder):
+        bert(vocab_size=len(tokens)).save_pretrained(folder)
+        vocab = {token: place for place, token in enumerate(tokens)}
+        given = {name: value for name, value in options.items() if value is not ...}
+        BertTokenizerFast(vocab=vocab, **given).save_pretrained(folder)
+        settings = json.loads((folder / "tokenizer_config.json").read_text())
+        settings = {name: value for name, value in settings.items() if options.get(name) is not ...}
+        (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+
+    return change
+
+
+def vocab_alone(tokens):
+    vocabulary = text("vocab.txt", "\n".join(tokens))
+    return after(with_words(tokens), gone("tokenizer*"), vocabulary)
+
+
+def with_added(folder):
+    with_words([*TOKENS, "[unused1]", "<S>", "Kyiv"])(folder)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    tokenizer.add_tokens(["Kyiv", "Covid"])
+    bert(vocab_size=len(tokenizer)).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+LOWER, ACCENTS = '"do_lower_case": false', '"strip_accents": false'
+CASES = {
+    "cased, vocab.txt alone": (vocab_alone(CASED), ["4 words", "'Anna'", "lower-cases", LOWER]),
+    "cased, not said": (with_words(CASED, do_lower_case=...), ["'Anna'", LOWER]),
+    "cased, said otherwise": (with_words(CASED, do_lower_case=True), ["'Anna'", LOWER]),
+    "cased, and kept": (with_words(CASED, do_lower_case=False), None),
+    "cased, accents kept": (with_words(CASED, strip_accents=False), ["2 words", "'Anna'", LOWER]),
+    "accents, vocab.txt alone": (vocab_alone(GERMAN), ["2 words", "'schön'", "accents", ACCENTS]),
+    "accents, and kept": (with_words(GERMAN, strip_accents=False), None),
+    "Hangul": (with_words([*TOKENS, "한국"]), ["'한국'", ACCENTS]),
+    "Chinese words": (with_words([*TOKENS, "中国"]), ["'中国'", '"tokenize_chinese_chars": false']),
+    "Chinese letters": (with_words([*TOKENS, "中", "国"]), None),
+    "capitals kept, none known": (
+        with_words(TOKENS, do_lower_case=False),
+        ["keeps capital", '"do_lower_case": true'],
+    ),
+    "no letters of two cases": (with_words([*TOKENS[:5], "中"], do_lower_case=False), None),
+    "marks, and words that were added": (with_added, None),
+}
+
+
+@pytest.mark.parametrize("change, words", CASES.values(), ids=CASES)
+def test_a_tokenizer_that_changes_the_letters_of_its_vocabulary_is_doubted(folder, change, words):
+    change(folder)
+    if words:
+        assert_says(load_with_warning(folder)[1], [str(folder), *words])
+    else:
+        load_quietly(folder)
+
+
 # ------------------------------------------------------------------------------------ the hub
 
 
@@ -378,6 +521,7 @@ CACHED = ["acme/tiny", "acme/both", "acme/pickled", "acme/shards", "acme/broken"
 REFUSED = ["untokenized", "unconfigured", "gated", "gpt", "expired", "none"]
 REFUSED = [f"acme/{name}" for name in REFUSED]
 FAULTS = {"failing": "500", "mute": "timed out", "stalled": "timed out", "dropped": "complete"}
+FAULTS |= {"page": "something else", "empty": "0 bytes instead of", "endless": "again and again"}
 FAULTS = {f"acme/{kind}": why for kind, why in FAULTS.items()}
 ONLINE = [*CACHED, *REFUSED, "none-at-all"]
 AWAY = [*CACHED, "acme/parts", "acme/stump", "acme/never", "never"]
@@ -421,6 +565,8 @@ def hub(original, tmp_path_factory):
 
     whole = {file.name: file.read_bytes() for file in original.iterdir()}
     offered = offer(original, root) | dict.fromkeys(FAULTS, whole)
+    heavy = weights_of(original) | {"filler": torch.zeros(HEAVY // 4 + 1)}
+    offered["acme/endless"] = whole | {SAFE: save(heavy, {"format": "pt"})}
     faults = {name: name.removeprefix("acme/") for name in FAULTS}
     only = {"gated": ["acme/gated"], "expired": ["acme/expired"], "faults": faults}
     with serve({}) as (closed, _):
@@ -552,6 +698,14 @@ def test_a_saved_modernbert_opens_with_transformers_and_comes_back_exactly(tmp_p
     assert AutoConfig.from_pretrained(tmp_path).sep_token_id == tokenizer.sep_token_id
 
 
+@pytest.mark.parametrize("prefix", ["model.", "_orig_mod.", "module.model."])
+def test_what_a_trainer_puts_before_the_names_of_a_modernbert_is_taken_off(modern, prefix):
+    expected = load_quietly(modern)[0].state_dict()
+    under(prefix)(modern)
+    found = load_quietly(modern)[0].state_dict()
+    assert all(torch.equal(found[name], expected[name]) for name in expected)
+
+
 def test_with_our_tokenizer_the_pipeline_of_transformers_fills_blanks(tmp_path):
     model = MaskedLanguageModel.from_config(ModernConfig(len(TOKENS), 8, 3, 2, 12, window=4))
     save_pretrained(model.eval(), wordpiece(), tmp_path)
@@ -625,10 +779,28 @@ def test_the_case_that_our_tokenizer_keeps_is_kept_on_disk(ours, tmp_path, lower
     vocab = {t: i for i, t in enumerate([*TOKENS, "A", "É"])}
     tokenizer = WordPieceTokenizer(vocab, lowercase=lowercase)
     save_pretrained(ours, tokenizer, tmp_path / "saved")
-    reopened = load_quietly(tmp_path / "saved")[1]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore" if lowercase else "error")
+        reopened = load_checkpoint(tmp_path / "saved")[1]
+        again = WordPieceTokenizer.from_vocab(tmp_path / "saved")
     for sample in ("A a É e", "abc ABC"):
-        assert reopened(sample)["input_ids"] == tokenizer.encode(sample)
-    assert WordPieceTokenizer.from_vocab(tmp_path / "saved", lowercase=lowercase).vocab == vocab
+        assert reopened(sample)["input_ids"] == tokenizer.encode(sample) == again.encode(sample)
+    assert (again.vocab, again.lowercase) == (vocab, lowercase)
+
+
+@pytest.mark.parametrize("dropout, attention", [(0.1, None), (0.0, None), (0.2, 0.1), (0.1, 0.0)])
+def test_attention_follows_the_dropout_of_a_loaded_model_unless_it_has_its_own(
+    tmp_path, dropout, attention
+):
+    sizes = (len(TOKENS), 8, 1, 2, 12)
+    config = EncoderConfig(*sizes, dropout=dropout, attention_dropout=attention)
+    save_pretrained(MaskedLanguageModel.from_config(config), wordpiece(), tmp_path)
+    again = load_quietly(tmp_path)[0].embedder.config
+    assert again == config
+    assert replace(again, dropout=0.3).attention_share == (0.3 if attention is None else attention)
+    assert (
+        AutoConfig.from_pretrained(tmp_path).attention_probs_dropout_prob == config.attention_share
+    )
 
 
 def test_a_tied_matrix_is_written_once_and_in_the_dtype_of_the_model(ours, tmp_path):
@@ -710,10 +882,103 @@ def test_a_model_that_transformers_has_no_class_for_is_refused_before_anything_i
     assert contents(tmp_path) == {}
 
 
+class Classifier(nn.Module):
+    """As lesson 15 has one: an encoder, and a linear layer on the state of [CLS]."""
+
+    def __init__(self, encoder):
+        super().__init__()
+        self.encoder, self.head = encoder, nn.Linear(8, 2)
+
+
+OTHER_MODULES = {
+    "Classifier": lambda ours: Classifier(ours.embedder),
+    "BertEncoder": lambda ours: ours.embedder,
+    "Linear": lambda ours: nn.Linear(8, 8),
+    "OptimizedModule": lambda ours: torch.compile(ours, backend="eager"),
+    "DataParallel": lambda ours: nn.DataParallel(ours),
+    "BertForMaskedLM": to_hf,
+    "LanguageModel": lambda ours: LanguageModel(
+        16, nn.Embedding(16, 8), LSTMContextualizer(8, 8, 1, bidirectional=False)
+    ),
+    "MaskedLanguageModel": lambda ours: MaskedLanguageModel(nn.Embedding(16, 8), ours.head),
+    "MaskedLanguageModel with another head": lambda ours: MaskedLanguageModel(
+        ours.embedder, nn.Linear(8, 16)
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    "kind", ["RobertaForMaskedLM", "BertForSequenceClassification", "BertModel"]
+)
+def test_a_model_of_another_class_is_not_taken_for_a_masked_bert(kind):
+    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
+    sizes |= {"intermediate_size": 8, "vocab_size": 40}
+    make = getattr(transformers, kind)
+    with pytest.raises(ValueError, match=f"from_hf got a {kind}; a BertForMaskedLM or"):
+        from_hf(make(make.config_class(**sizes)))
+    with pytest.raises(ValueError, match="from_hf got a Linear;"):
+        from_hf(torch.nn.Linear(2, 2))
+
+
+@pytest.mark.parametrize("name", OTHER_MODULES)
+def test_a_module_that_is_no_masked_bert_is_refused_by_its_name(ours, tmp_path, name):
+    other = OTHER_MODULES[name](ours)
+    for door in (to_hf, lambda model: save_pretrained(model, wordpiece(), tmp_path / "a")):
+        with pytest.raises(ValueError) as caught:
+            door(other)
+        assert_says(caught.value, [f"this {name.split()[0]};", "MaskedLanguageModel", "torch.save"])
+    assert contents(tmp_path) == {}
+
+
 def test_a_tokenizer_larger_than_the_model_is_refused_before_anything_is_written(ours, tmp_path):
-    with pytest.raises(ValueError, match="up to 22, .*16"):
+    with pytest.raises(ValueError, match="up to 22, .*16.*resize_token_embeddings"):
         save_pretrained(ours, MANY, tmp_path / "saved")
     assert contents(tmp_path) == {}
+
+
+# ------------------------------------------------------------------------------------ new words
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lowercase", [True, False])
+@pytest.mark.parametrize("place", ["over the old folder", "elsewhere"])
+def test_words_added_through_transformers_are_read_and_trained_on(
+    tmp_path, monkeypatch, lowercase, place
+):
+    monkeypatch.chdir(tmp_path)
+    words = "the a cat dog sees likes".split()
+    known = wordpiece([*TOKENS[:5], *words, *([] if lowercase else ["The"])]).vocab
+    config = EncoderConfig(len(known), 8, 1, 2, 12, max_length=20)
+    before = MaskedLanguageModel.from_config(config)
+    save_pretrained(before, WordPieceTokenizer(known, lowercase=lowercase), "old")
+
+    tokenizer = AutoTokenizer.from_pretrained("old")
+    assert tokenizer.add_tokens(["zebra", "Quokka"]) == 2
+    theirs = BertForMaskedLM.from_pretrained("old")
+    theirs.resize_token_embeddings(len(tokenizer))
+    folder = "old" if place == "over the old folder" else "new"
+    theirs.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+    model, opened = load_quietly(folder)
+    assert opened.tokenize("The zebra likes a Quokka")[1:4] == ["zebra", "likes", "a"]
+    assert opened.encode("Quokka", add_special_tokens=False) == [len(known) + 1]
+    rows = model.embedder.embeddings.word.weight
+    assert len(rows) == len(known) + 2 == model.head.vocab_size
+    assert torch.equal(rows[: len(known)], before.embedder.embeddings.word.weight)
+    with pytest.raises((ValueError, FileNotFoundError), match="added_tokens=.*Quokka"):
+        WordPieceTokenizer.from_vocab(folder)  # which would cut them
+
+    with open("corpus.txt", "w") as file:
+        file.writelines(f"the zebra likes a {who} .\n" for who in 20 * ["Quokka", "cat", "dog"])
+    training = {"steps": 3, "batch_size": 8, "learning_rate": 1e-2, "device": "cpu"}
+    recipe = {"data": [{"corpus": "corpus.txt"}], "model": {"from": folder, "dropout": 0.3}}
+    trained, _, _ = pretrain(recipe | {"training": training}, "out")
+    assert trained.embedder.blocks[0].attention.dropout == 0.3
+    again, reopened = load_quietly("out/model")
+    assert reopened.get_vocab() == opened.get_vocab()
+    moved = (again.embedder.embeddings.word.weight - rows).abs().amax(1)
+    assert moved[opened.convert_tokens_to_ids("zebra")] > 1e-3
 
 
 # ------------------------------------------------------------------------------------ whole

@@ -1,6 +1,9 @@
 """Training: each step is the step of the textbook, alone and with others."""
 
+import builtins
 import json
+import re
+import sys
 
 import numpy as np
 import pytest
@@ -33,11 +36,13 @@ from transformers import BertForMaskedLM, DataCollatorForLanguageModeling
 
 from mlm_lib import training
 from mlm_lib.diffusion import DiffusionCollator
+from mlm_lib.engine import log
+from mlm_lib.engine import precision as engine_precision
 from mlm_lib.engine.log import History, TrainingStopped
 from mlm_lib.masked_lm import MaskedLanguageModel
 from mlm_lib.modern import ModernConfig
 from mlm_lib.pretrained import from_hf, to_hf
-from mlm_lib.training import HeldOut, ShowPredictions, TrainingConfig
+from mlm_lib.training import HeldOut, ShowPredictions, TrainingConfig, precision_taken
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -85,7 +90,9 @@ BAD = {
     "weight_decay": [-1], "precision": ["fp16"], "schedule": ["step"], "optimizer": ["sgd"],
     "checkpoint_every": [0], "seconds": [0], "max_grad_norm": [0], "eps": [0], "log_every": [0],
     "betas": [(0.9, 1.0), (-0.1, 0.9)], "evaluate_every": [0], "keep": [0], "seed": [-1, 2**32],
-    "device": ["mars"],
+    "device": ["mars"], "checkpoint_seconds": [0, -1, NAN, INF],
+    "gradient_accumulation_steps": [0, 1.5, -2], "head_steps": [-1, 0.5],
+    "evaluate_at_start": ["no", 1],
 }  # fmt: skip
 
 
@@ -249,15 +256,100 @@ def test_bf16_keeps_float32_weights_and_leaves_no_trace():
     assert_same(go(steps=3)[0], go(steps=3)[0])
 
 
+MACHINES = {  # whether it has instructions for bfloat16, seconds in fp32 and in bf16
+    "none": (False, (9.0, 1.0)), "fast": (True, (3.0, 1.0)), "slow": (True, (1.0, 1.5)),
+    "a little slow": (True, (1.0, 1.01)), "as fast": (True, (1.0, 1.0)),
+}  # fmt: skip
+
+
+@pytest.fixture
+def machine(monkeypatch):
+    def pretend(name):
+        native, times = MACHINES[name]
+        monkeypatch.setattr(engine_precision, "native_bf16", lambda device="cpu": native)
+        monkeypatch.setattr(engine_precision, "layer_times", lambda threads: times)
+        monkeypatch.setattr(training, "native_bf16", lambda device="cpu": native)
+
+    return pretend
+
+
 @pytest.mark.parametrize(
-    "precision, native, autocast",
-    [("auto", False, False), ("auto", True, True), ("bf16", False, True), ("fp32", True, False)],
-)
-def test_auto_is_bf16_only_where_the_hardware_has_it(monkeypatch, precision, native, autocast):
-    monkeypatch.setattr(training, "native_bf16", lambda device="cpu": native)
+    "precision, name, taken",
+    [
+        ("auto", "none", "fp32"), ("auto", "fast", "bf16"), ("auto", "slow", "fp32"),
+        ("auto", "a little slow", "fp32"), ("auto", "as fast", "fp32"), ("bf16", "slow", "bf16"),
+        ("bf16", "none", "bf16"), ("fp32", "fast", "fp32"),
+    ],
+)  # fmt: skip
+def test_auto_is_what_is_faster_on_this_machine(machine, precision, name, taken):
+    machine(name)
     model = Recorder()
-    go(model=model, steps=2, precision=precision)
-    assert model.autocast == {autocast}
+    _, history = go(model=model, steps=2, precision=precision)
+    assert model.autocast == {taken == "bf16"} and history.precision == taken
+
+
+@pytest.mark.parametrize("name, taken", [("none", "fp32"), ("fast", "bf16"), ("slow", "fp32")])
+def test_what_auto_takes_is_told_with_its_reason(machine, name, taken):
+    machine(name)
+    found, reason = precision_taken("cpu")
+    assert found == taken
+    due = {
+        "none": "no instructions for bfloat16",
+        "fast": "3000.0 ms in fp32 and only 1000.0 ms in bf16",
+        "slow": "1000.0 ms in fp32 and even 1500.0 ms in bf16",
+    }
+    assert due[name] in reason
+
+
+def test_on_a_gpu_auto_is_bf16_where_the_gpu_has_it(machine, monkeypatch):
+    for name, taken in (("slow", "bf16"), ("none", "fp32")):  # no processor is asked there
+        machine(name)
+        assert precision_taken("cuda")[0] == taken
+
+
+def test_a_layer_is_timed_once_and_draws_no_random_number():
+    engine_precision.layer_times.cache_clear()
+    state = torch.get_rng_state()
+    with torch.no_grad():
+        times = engine_precision.layer_times(1)
+    assert all(0 < seconds < 60 for seconds in times) and len(times) == 2
+    assert engine_precision.layer_times(1) is times
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+@pytest.mark.parametrize("began, goes_on", [("fast", "slow"), ("slow", "fast"), ("none", "fast")])
+def test_a_resumed_run_keeps_the_precision_in_which_it_began(machine, tmp_path, began, goes_on):
+    machine(began)
+    settings = {"precision": "auto", "schedule": "constant", "warmup": 0}
+    go(tmp_path, steps=2, **settings)
+    machine(goes_on)
+    resumed, history = go(tmp_path, steps=4, resume=True, **settings)
+    assert history.precision == precision_of(began)
+    machine(began)
+    assert_same(resumed, go(steps=4, **settings)[0])
+
+
+def precision_of(name):
+    native, (fp32, bf16) = MACHINES[name]
+    return "bf16" if native and bf16 < fp32 else "fp32"
+
+
+@pytest.mark.parametrize("name, taken", [("slow", "bf16"), ("fast", "bf16"), ("none", "fp32")])
+def test_a_run_of_an_earlier_version_goes_on_in_what_it_took(machine, tmp_path, name, taken):
+    machine(name)
+    go(tmp_path, steps=2, precision="auto")
+    without(tmp_path, history=("precision", "budget", "rate", "idle"))
+    assert go(tmp_path, steps=4, precision="auto", resume=True)[1].precision == taken
+
+
+def without(out, history=(), run=()):
+    """Makes the last checkpoint one of an earlier version, which did not write these names."""
+    file = max((out / "checkpoints").iterdir()) / "state.pt"
+    state = torch.load(file, weights_only=True)
+    for part, names in (("history", history), ("run", run)):
+        for name in names:
+            del state[part][name]
+    torch.save(state, file)
 
 
 # ---------------------------------------------------------------- losses that are not finite
@@ -373,8 +465,37 @@ def test_a_batch_without_labels_counts_nothing(make):
 
     collate.calls = 0
     _, history = go(model=make(), collate=collate, log_every=1)
-    assert history.rows[2]["loss"] == history.rows[2]["gradient_norm"] == 0.0
+    assert "loss" not in history.rows[2] and history.rows[2]["gradient_norm"] == 0.0
     assert history.step == 10 and history.rows[-1]["loss"] > 0
+
+
+@pytest.mark.parametrize("log_every", [1, 2, 5])
+def test_steps_without_a_label_do_not_lower_the_logged_loss(log_every):
+    model = Recorder(tiny(dropout=0.0))
+
+    def collate(examples):
+        batch = collator()(examples)
+        if len(model.losses) % 2:  # of each second batch
+            batch["labels"].fill_(-100)
+        return batch
+
+    _, history = go(model=model, collate=collate, log_every=log_every)
+    losses = np.array(model.losses).reshape(-1, log_every)
+    places = np.arange(10).reshape(-1, log_every) % 2 == 0
+    due = [row[kept].mean() for row, kept in zip(losses, places) if kept.any()]
+    assert history.curve("loss")[1] == pytest.approx(due)
+    assert len(history.rows) == 10 / log_every and 3 < np.mean(due) < 4
+
+
+@pytest.mark.parametrize("keys", [["input_ids"], ["input_ids", "attention_mask"]])
+@pytest.mark.parametrize("make", [tiny, tiny_of_transformers, lambda: tiny_of_transformers().bert])
+def test_a_model_that_returns_no_loss_is_refused_with_what_its_batches_lack(make, keys):
+    def collate(examples):
+        batch = collator()(examples)
+        return {name: batch[name] for name in keys}
+
+    with pytest.raises(ValueError, match=f"no loss for a batch of {', '.join(keys)}; .* labels"):
+        go(model=make(), collate=collate)
 
 
 # ---------------------------------------------------------------- other models and collators
@@ -442,6 +563,234 @@ def test_packing_is_refused_by_a_model_that_cannot():
         go(model=tiny_of_transformers(), packing=True)
 
 
+# ---------------------------------------------------------------- a step in parts
+
+
+def of_rates(examples):
+    return DiffusionCollator(TOKENIZER, draw="independent", seed=len(examples))(examples)
+
+
+IN_PARTS = {
+    "ours": lambda: {},
+    "batches of one row": lambda: {"data": ROWS[:9], "batch_size": 8},
+    "weights": lambda: {"collate": of_rates},
+    "transformers": lambda: {"model": tiny_of_transformers(), "collate": collator(rate=0.05)},
+    "without labels": lambda: {"model": tiny_language_model(), "collate": padded},
+    "sparse": lambda: {"model": tiny_language_model(True), "collate": padded},
+    "packed": lambda: {"packing": True},
+}
+
+
+@pytest.mark.parametrize("number", [2, 3, 50])
+@pytest.mark.parametrize("kind", IN_PARTS)
+def test_a_step_in_parts_is_that_of_the_whole_batch(kind, number):
+    found = []
+    for parts in (1, number):
+        settings = {"model": tiny(dropout=0.0), "steps": 7, "log_every": 1} | IN_PARTS[kind]()
+        found.append(go(gradient_accumulation_steps=parts, **settings))
+    (whole, rows), (model, others) = found
+    for name, weight in model.state_dict().items():
+        torch.testing.assert_close(weight, whole.state_dict()[name], rtol=1e-4, atol=1e-5, msg=name)
+    for row, other in zip(timeless(rows.rows), timeless(others.rows), strict=True):
+        assert row == pytest.approx(other, rel=1e-4, abs=1e-6)
+
+
+def test_a_part_holds_its_share_of_the_rows_and_no_more_parts_are_made_than_rows():
+    model = Recorder()
+    go(model=model, steps=6, gradient_accumulation_steps=3)  # the sixth batch has 6 of 46 rows
+    assert [len(batch["input_ids"]) for batch in model.batches] == 5 * [3, 3, 2] + [2, 2, 2]
+    model = Recorder()
+    go(model=model, steps=2, data=ROWS[:9], gradient_accumulation_steps=20)
+    assert [len(batch["input_ids"]) for batch in model.batches] == 9 * [1]
+
+
+# ---------------------------------------------------------------- the head first
+
+
+def moved(model, **settings):
+    """Of each step, the names of the weights that it has moved."""
+    seen, found = [weights(model)], []
+
+    def look(model, step, row):
+        seen.append(weights(model))
+        found.append({n for n in seen[-1] if not torch.equal(seen[-1][n], seen[-2][n])})
+
+    go(model=model, callbacks=[look], warmup=0, schedule="constant", **settings)
+    return found
+
+
+HEADS = {
+    "ours": lambda: {"model": tiny()},
+    "muon": lambda: {"model": tiny(), "optimizer": "muon"},
+    "today's": lambda: {"model": tiny_modern()},
+    "of transformers": lambda: {"model": from_hf(tiny_of_transformers(0.1))},
+    "language model": lambda: {"model": tiny_language_model(), "collate": padded},
+    "in parts": lambda: {"model": tiny(), "gradient_accumulation_steps": 3},
+}
+
+
+@pytest.mark.parametrize("kind", HEADS)
+def test_the_encoder_stays_to_the_bit_while_the_head_learns_and_moves_afterwards(kind):
+    steps = moved(steps=6, head_steps=4, **HEADS[kind]())
+    for names in steps[:4]:
+        assert names and not any(name.startswith("embedder.") for name in names)
+        assert not any("token_embedding" in name for name in names)  # a tied one is the encoder's
+    for names in steps[4:]:
+        assert any(name.startswith("embedder.") for name in names)
+        assert any(name.startswith(("head.", "softmax", "contextualizer.")) for name in names)
+
+
+def test_head_steps_are_those_of_an_encoder_that_is_frozen_by_hand():
+    by_hand = tiny()
+    by_hand.embedder.requires_grad_(False)
+    settings = {"schedule": "constant", "warmup": 0, "steps": 5}
+    assert_same(go(head_steps=9, **settings)[0], go(model=by_hand, **settings)[0])
+
+
+@pytest.mark.parametrize("stop", [2, 4, 6])
+def test_a_run_resumed_among_the_heads_steps_goes_on_to_the_bit(tmp_path, stop):
+    settings = {"schedule": "constant", "warmup": 0, "head_steps": 4}
+    whole, _ = go(steps=8, **settings)
+    go(tmp_path, steps=stop, **settings)
+    assert_same(go(tmp_path, steps=8, resume=True, **settings)[0], whole)
+
+
+@pytest.mark.parametrize("call", [2, 9])
+def test_after_head_steps_weights_are_frozen_that_were_frozen_before_and_no_others(call):
+    model = poisoned(call, "nan")["model"]
+    model.embedder = model.inner.embedder  # of which it has the weights
+    model.embedder.blocks[0].requires_grad_(False)
+    before = [weight.requires_grad for weight in model.parameters()]
+    with pytest.raises(TrainingStopped):
+        go(model=model, head_steps=4)
+    assert [weight.requires_grad for weight in model.parameters()] == before
+    assert set(before) == {True, False}
+
+
+def test_head_steps_of_a_model_that_has_no_such_parts_are_refused():
+    with pytest.raises(ValueError, match=r"BertForMaskedLM has not; .* from_hf\(model\)"):
+        go(model=tiny_of_transformers(), head_steps=1)
+    model = tiny()
+    model.head.requires_grad_(False)
+    with pytest.raises(ValueError, match="no weight outside model.embedder"):
+        go(model=model, head_steps=1)
+
+
+# ---------------------------------------------------------------- an evaluation at the start
+
+
+def test_an_evaluation_at_the_start_is_a_row_of_step_0_without_a_loss(tmp_path):
+    before = HeldOut(ROWS[:9], collator(1))(tiny())["held_out_loss"]
+    seen = []
+    settings = {"evaluate": HeldOut(ROWS[:9], collator(1)), "evaluate_at_start": True}
+    settings["callbacks"] = [lambda model, step, row: seen.append((step, row))]
+    _, history = go(tmp_path, log_every=5, **settings)
+    first = {"step": 0, "epoch": 0, "tokens": 0, "seconds": 0.0, "held_out_loss": before}
+    assert history.rows[0] == log_of(tmp_path)[0] == first and seen[0] == (0, first)
+    assert history.curve("held_out_loss")[0] == [0, 10] and history.curve("loss")[0] == [5, 10]
+    _, plain = go(log_every=5)
+    assert history.curve("loss") == plain.curve("loss")
+
+
+@pytest.mark.parametrize("evaluate", [draws, HeldOut(ROWS[:9], collator(1))])
+def test_an_evaluation_at_the_start_changes_no_weight_and_is_not_repeated(tmp_path, evaluate):
+    settings = {"evaluate": evaluate, "evaluate_at_start": True, "schedule": "constant"}
+    settings["warmup"] = 0
+    go(tmp_path, steps=4, **settings)
+    model, history = go(tmp_path, steps=8, resume=True, **settings)
+    assert_same(model, go(steps=8, schedule="constant", warmup=0)[0])
+    assert [row["step"] for row in history.rows] == [0, 4, 8]
+
+
+def test_without_an_evaluation_there_is_nothing_to_do_at_the_start():
+    assert [row["step"] for row in go(evaluate_at_start=True)[1].rows] == [10]
+
+
+# ---------------------------------------------------------------- lines where there is no bar
+
+
+@pytest.fixture
+def often(monkeypatch):
+    """As if a line came due at each step."""
+    monkeypatch.setattr(log, "FIRST", 0.0)
+    monkeypatch.setattr(log, "BETWEEN", 0.0)
+
+
+def test_without_a_terminal_a_line_tells_step_loss_and_seconds_left(often, capsys):
+    _, history = go(steps=12, log_every=5)
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 12
+    form = r"step (\d+) of 12, loss (\d\.\d{3}), about (\d+) s left"
+    found = [re.fullmatch(form, line).groups() for line in lines]
+    assert [int(step) for step, _, _ in found] == list(range(1, 13))
+    steps, losses = history.curve("loss")
+    assert [found[step - 1][1] for step in steps] == [f"{loss:.3f}" for loss in losses]
+
+
+@pytest.mark.parametrize("kind", ["progress=False", "progress=True", "terminal", "notebook"])
+def test_where_a_bar_is_shown_or_none_is_wanted_or_in_a_notebook_there_is_no_line(
+    often, capsys, monkeypatch, kind
+):
+    progress = {"progress=False": False, "progress=True": True}.get(kind)
+    if kind == "terminal":
+        monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    if kind == "notebook":
+        monkeypatch.setattr(builtins, "__IPYTHON__", True, raising=False)
+    go(progress=progress)
+    told = capsys.readouterr()
+    assert "s left" not in told.err and told.out == ""
+    assert bool(told.err) == (kind in ("progress=True", "terminal"))
+
+
+@pytest.mark.parametrize(
+    "steps, seconds, text",
+    [
+        (100, None, "step 30 of 100, loss 2.500, about 140 s left"),
+        (None, 1000.0, "step 30, loss 2.500, about 940 s left"),
+        (100, 100.0, "step 30 of 100, loss 2.500, about 40 s left"),
+        (30, None, "step 30 of 30, loss 2.500, about 0 s left"),
+    ],
+)
+def test_lines_come_soon_and_then_every_half_minute(monkeypatch, capsys, steps, seconds, text):
+    now = [1000.0]
+    monkeypatch.setattr(log.time, "perf_counter", lambda: now[0])
+    history = History(rows=[{"step": 0, "x": 1.0}])
+    progress = log.Progress(history, steps, seconds)
+    told = []
+    for step in range(1, 31):  # of two seconds
+        now[0] += 2.0
+        history.step, history.seconds, history.loss_sum = step, 2.0 * step, 2.5 * step
+        progress.tell()
+        told += [(2 * step, line) for line in capsys.readouterr().err.splitlines()]
+    assert [at for at, _ in told] == [6, 36]
+    now[0] += 6.0  # a minute and six seconds
+    progress.tell()
+    if steps != 30 and seconds is None:
+        text = "step 30 of 100, loss 2.500, about 154 s left"  # the last step took longer
+    assert capsys.readouterr().err.strip() == text
+
+
+# ---------------------------------------------------------------- weights of 16 bits
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("rate", [1e-5, 1e-6, 1e-8])
+def test_16_bit_weights_that_a_small_rate_cannot_move_are_told_with_the_remedy(dtype, rate):
+    model = tiny().to(dtype)
+    numbers = torch.cat([weight.flatten() for weight in model.parameters()])
+    share = (numbers + rate == numbers).double().mean().item()
+    with pytest.warns(UserWarning, match=r"train model\.float\(\)") as told:
+        go(model=model, learning_rate=rate, steps=2)
+    assert [f"{share:.0%} of their numbers" in str(one.message) for one in told] == [True]
+
+
+@pytest.mark.filterwarnings("error")
+def test_weights_that_move_are_not_warned_of():
+    go(steps=2, learning_rate=1e-6)
+    go(steps=2, learning_rate=1e-6, precision="bf16")
+    go(steps=2, learning_rate=0.1, model=tiny().bfloat16())
+
+
 # ---------------------------------------------------------------- several processes
 
 
@@ -465,7 +814,7 @@ def test_two_processes_train_as_one(together, name):
     for weight, tensor in load(two / f"{name}-0.pt").items():
         torch.testing.assert_close(tensor, alone[weight], rtol=1e-5, atol=1e-5, msg=weight)
     rows = [timeless(log_of(folder / name)) for folder in together]
-    assert [row["step"] for row in rows[0]] == list(range(1, 10))
+    assert [row["step"] for row in rows[0]] == list(range(name != "start", 10))
     assert len(rows[0]) == len(rows[1])
     for mine, theirs in zip(*rows):
         assert mine == pytest.approx(theirs, rel=1e-4, abs=1e-5)
@@ -477,6 +826,36 @@ def test_all_processes_hold_the_same_weights_and_go_on_to_the_bit(together):
         assert_same(*(load(together[1] / f"{name}-{rank}.pt") for rank in (0, 1)))
     assert_same(*(load(together[1] / f"dropout in {runs}-0.pt") for runs in (1, 2)))
     assert checkpoints(together[1] / "dropout in 2") == ["step-00000003", "step-00000006"]
+
+
+@pytest.mark.slow
+def test_with_dropout_two_processes_share_masks_and_order_and_learn_as_much_as_one(together):
+    one, two = (log_of(folder / "drops") for folder in together)
+    for name in ("step", "epoch", "tokens"):
+        assert [row[name] for row in one] == [row[name] for row in two]
+    rates = [[row["learning_rate"] for row in rows[1:]] for rows in (one, two)]
+    assert rates[0] == rates[1]
+    assert [row["loss"] for row in one[1:]] != [row["loss"] for row in two[1:]]
+    before, *after = one[0]["held_out_loss"], *(rows[-1]["held_out_loss"] for rows in (one, two))
+    assert one[0]["held_out_loss"] == pytest.approx(two[0]["held_out_loss"], rel=1e-6)
+    assert abs(after[0] - after[1]) < 0.02 < 0.1 < before - max(after)
+
+
+@pytest.mark.slow
+def test_all_processes_keep_checkpoints_by_one_clock_and_one_of_them_tells_how_far_it_is(together):
+    one, two = together
+    assert checkpoints(two / "by the clock") == [f"step-{step:08d}" for step in (10, 20, 25)]
+    assert len(checkpoints(one / "by the clock")) == 25
+    assert_same(*(load(two / f"by the clock-{rank}.pt") for rank in (0, 1)))
+    lines = [(two / f"lines-{rank}.txt").read_text().splitlines() for rank in (0, 1)]
+    assert [len(some) for some in lines] == [25, 0] and lines[0][9].startswith("step 10 of 25, ")
+
+
+@pytest.mark.slow
+def test_processes_whose_machines_differ_compute_in_one_precision(together):
+    files = [together[0] / "precision-alone.txt"]
+    files += [together[1] / f"precision-{rank}.txt" for rank in (0, 1)]
+    assert [file.read_text() for file in files] == ["bf16", "bf16", "bf16"]
 
 
 @pytest.mark.slow

@@ -2,10 +2,12 @@
 
 import copy
 import csv
+import json
 import pickle
 import random
 import string
 import time
+import warnings
 from collections import Counter
 from functools import cache
 
@@ -392,6 +394,152 @@ def test_a_saved_vocabulary_comes_back_whole(tmp_path, trained, lowercase):
         assert back.encode("Ça [MASK] naïve") == tokenizer.encode("Ça [MASK] naïve")
     assert (tmp_path / "vocab.txt").read_bytes().count(b"\n") == len(trained)
     assert BertTokenizerFast.from_pretrained(tmp_path).get_vocab() == trained
+
+
+CASED = vocabulary(*SPECIAL_TOKENS, "a", "##nna", "Anna", "likes", "ü", "über", "uber", "中")
+SAMPLE = "Anna likes [MASK] über anna 中Anna"
+
+
+def write_reference(folder, vocab=CASED, *, old=True, without=(), **settings):
+    """What transformers writes; with a vocab.txt, as its older versions did."""
+    BertTokenizerFast(vocab=dict(vocab), **settings).save_pretrained(folder)
+    if old:
+        (folder / "vocab.txt").write_text("\n".join(vocab), encoding="utf-8")
+    for file in without:
+        (folder / file).unlink()
+
+
+@pytest.mark.parametrize("old", [True, False], ids=["with vocab.txt", "without"])
+@pytest.mark.parametrize(
+    "settings, without, lowercase",
+    [
+        ({"do_lower_case": False}, [], False),
+        ({"do_lower_case": False, "strip_accents": False}, [], False),
+        ({"do_lower_case": False}, ["tokenizer_config.json"], False),
+        ({"do_lower_case": True}, [], True),
+        ({"strip_accents": True}, ["tokenizer_config.json"], True),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:.*lower-cased")
+def test_a_folder_of_transformers_says_how_its_texts_are_read(
+    tmp_path, old, settings, without, lowercase
+):
+    write_reference(tmp_path, old=old, without=without, **settings)
+    ours = WordPieceTokenizer.from_vocab(tmp_path)
+    assert (ours.vocab, ours.lowercase) == (CASED, lowercase)
+    reference = BertTokenizerFast(vocab=dict(CASED), **settings)
+    assert ours.encode(SAMPLE) == reference.encode(SAMPLE)
+    assert WordPieceTokenizer.from_vocab(tmp_path / "vocab.txt").encode(SAMPLE) == ours.encode(
+        SAMPLE
+    )
+    if "strip_accents" not in settings:  # who says it himself is believed
+        again = WordPieceTokenizer.from_vocab(tmp_path, lowercase=not lowercase)
+        assert again.lowercase != lowercase
+
+
+@pytest.mark.filterwarnings("ignore:.*lower-cased")
+def test_a_setting_beside_the_vocabulary_is_heeded_without_a_tokenizer_json(tmp_path):
+    write_reference(tmp_path, without=["tokenizer.json"], do_lower_case=False)
+    assert WordPieceTokenizer.from_vocab(tmp_path).tokenize("Anna über") == ["Anna", "über"]
+    # The settings are those of vocab.txt, and of no other file.
+    (tmp_path / "vocab.txt").rename(tmp_path / "words.txt")
+    assert WordPieceTokenizer.from_vocab(tmp_path / "words.txt").lowercase
+
+
+OTHER_MASK = CASED | {"<mask>": len(CASED)}
+OTHERS = {
+    "accents kept": ({"strip_accents": False}, "strip_accents=False"),
+    "accents lost": ({"do_lower_case": False, "strip_accents": True}, "strip_accents=True"),
+    "Chinese words": ({"tokenize_chinese_chars": False}, "tokenize_chinese_chars=False"),
+    "another mask": ({"vocab": OTHER_MASK, "mask_token": "<mask>"}, "mask_token='<mask>'"),
+    "another unknown": ({"vocab": OTHER_MASK, "unk_token": "<mask>"}, "unk_token='<mask>'"),
+}
+
+
+@pytest.mark.parametrize("without", ["", "tokenizer.json"])
+@pytest.mark.parametrize("settings, words", OTHERS.values(), ids=OTHERS)
+def test_a_folder_whose_tokenizer_does_something_else_is_refused(
+    tmp_path, settings, words, without
+):
+    write_reference(tmp_path, without=[without] if without else [], **settings)
+    with pytest.raises(ValueError, match=f"{words}.*load_checkpoint"):
+        WordPieceTokenizer.from_vocab(tmp_path)
+
+
+def rewritten(file, change):
+    """A change of one of the JSON files of a folder."""
+
+    def act(folder):
+        content = json.loads((folder / file).read_text(encoding="utf-8"))
+        change(content)
+        (folder / file).write_text(json.dumps(content), encoding="utf-8")
+
+    return act
+
+
+DESCRIBED = "tokenizer.json"
+CHANGES = {
+    "an added word": (
+        rewritten(DESCRIBED, lambda said: said["added_tokens"].append({"content": "Covid"})),
+        "added_tokens=.'Covid'.*load_checkpoint",
+    ),
+    "an added word, as older files tell it": (
+        rewritten(
+            "tokenizer_config.json",
+            lambda said: said.update(added_tokens_decoder={"12": {"content": "Covid"}}),
+        ),
+        "added_tokens=.'Covid'",
+    ),
+    "no normalization": (
+        rewritten(DESCRIBED, lambda said: said.update(normalizer=None)),
+        "normalizer='none'",
+    ),
+    "another normalization": (
+        rewritten(DESCRIBED, lambda said: said.update(normalizer={"type": "NFC"})),
+        "normalizer='NFC'",
+    ),
+    "byte pairs": (
+        rewritten(DESCRIBED, lambda said: said["model"].update(type="BPE")),
+        "model='BPE'",
+    ),
+    "another vocabulary": (
+        rewritten(DESCRIBED, lambda said: said["model"]["vocab"].update(more=99)),
+        "vocab.txt and tokenizer.json .* different vocabularies",
+    ),
+    "a list": (
+        lambda folder: (folder / DESCRIBED).write_text("[1]"),
+        "tokenizer.json is damaged; save",
+    ),
+    "half a file": (
+        lambda folder: (folder / "tokenizer_config.json").write_text('{"do_lower'),
+        "tokenizer_config.json is damaged; save",
+    ),
+}
+
+
+@pytest.mark.parametrize("change, words", CHANGES.values(), ids=CHANGES)
+def test_files_beside_a_vocabulary_that_contradict_it_are_refused(tmp_path, change, words):
+    write_reference(tmp_path, do_lower_case=False)
+    change(tmp_path)
+    with pytest.raises(ValueError, match=words) as caught:
+        WordPieceTokenizer.from_vocab(tmp_path)
+    assert str(tmp_path) in str(caught.value)
+
+
+@pytest.mark.parametrize("word", ["Anna", "über", "ÜBER", "한국"])
+def test_a_vocabulary_that_lower_case_text_never_reaches_is_told_unless_it_was_asked_for(
+    tmp_path, word
+):
+    WordPieceTokenizer(vocabulary(*SPECIAL_TOKENS, "a", "中国", "[X]", word)).save(tmp_path)
+    with pytest.warns(UserWarning, match=f"words such as '{word}'.*lowercase=False") as caught:
+        assert WordPieceTokenizer.from_vocab(tmp_path).lowercase
+    assert [warning.filename for warning in caught] == [__file__]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for lowercase in (True, False):
+            WordPieceTokenizer.from_vocab(tmp_path, lowercase=lowercase)
+        WordPieceTokenizer(vocabulary(*SPECIAL_TOKENS, "a", "中国", "[X]")).save(tmp_path)
+        WordPieceTokenizer.from_vocab(tmp_path)
 
 
 def test_tokens_that_are_line_separators_elsewhere_survive_a_file(tmp_path):

@@ -46,6 +46,10 @@ class Checkpoints:
         """The path of the last checkpoint, or None."""
         return max(self.all(), default=None)
 
+    def last_step(self):
+        """The number of steps that the last checkpoint has made, or None if there is none."""
+        return int(self.last().name.removeprefix("step-")) if self.last() else None
+
     def save(self, step, model, state):
         """Writes a checkpoint, then removes those before the last `keep`.
 
@@ -66,12 +70,14 @@ class Checkpoints:
         for old in self.all()[: -self.keep]:
             shutil.rmtree(old, ignore_errors=True)
 
-    def restore(self, model, parts, run):
+    def restore(self, model, parts, run, added=()):
         """Puts the last checkpoint's weights, and the state of each part, back where they were.
 
         Args:
             parts: by name, objects with `state_dict` and `load_state_dict`.
             run: the present run's `fingerprint`.
+            added: a dictionary of what an earlier version of the course did not write into the
+                fingerprint, with the values that held then.
 
         Raises:
             ValueError: it is damaged, or was not written here; or the first thing in which the runs
@@ -82,12 +88,12 @@ class Checkpoints:
             weights = load((path / WEIGHTS).read_bytes())
             # Only tensors and plain values: a pickle could otherwise run any code.
             state = torch.load(path / STATE, map_location="cpu", weights_only=True)
-            then = dict(state["run"])
+            then = dict(added) | state["run"]
         except Exception as error:  # whatever the file holds instead
             told = f"{path} is damaged, or another version's ({type(error).__name__})"
             raise ValueError(f"{told}; delete it to go on from {before[-1]}") from None
         for name in [*run, *then]:
-            if then.get(name) != run.get(name):
+            if then.get(name) != run.get(name) and not _only_said_otherwise(name, then, run):
                 was, now = shown(then.get(name)), shown(run.get(name))
                 told = f"{path} was trained with {name}={was}, now it is {now}"
                 raise ValueError(f"{told}; resume with what it was, or start in another folder")
@@ -96,6 +102,15 @@ class Checkpoints:
         model.load_state_dict(own, strict=False)
         for name, part in parts.items():
             part.load_state_dict(state[name])
+
+
+def _only_said_otherwise(name, then, run):
+    """Whether one run gives attention's dropout as a number and the other as None, "as `dropout`".
+
+    The number that acts is in the lines that describe the model, and these must agree.
+    """
+    values = then.get(name, 0), run.get(name, 0)
+    return name == "model.EncoderConfig.attention_dropout" and None in values
 
 
 def _own_tensors(model):

@@ -2,13 +2,17 @@
 
 import json
 import math
+import sys
+import time
 from dataclasses import dataclass, field
+from itertools import count
 
 import torch
 
 from mlm_lib.engine.files import write
 
 PATIENCE = 100  # steps without a single label, after which a run is ended
+FIRST, BETWEEN = 5.0, 30.0  # seconds to the first line of `Progress`, and between two lines
 
 
 class TrainingStopped(RuntimeError):
@@ -23,8 +27,10 @@ class History:
         rows: one dictionary for each logged step, as in `log.jsonl`: `step`, `epoch`, `loss` (nats,
             mean since the row before), `learning_rate`, `gradient_norm` (before clipping), `tokens`
             (real ones, so far), `seconds`, `tokens_per_second`, and what the evaluation returned.
-            NaN and infinity are `null` in the file.
+            NaN and infinity are `null` in the file. A row has no `loss` if none of its steps had a
+            label, or if it is the row of step 0, which `evaluate_at_start` writes.
         step, tokens, seconds: totals, resumed runs included.
+        precision: "fp32" or "bf16", in which the run computes.
 
     While it runs, the numbers of a step stay on the device until somebody looks.
     """
@@ -33,9 +39,13 @@ class History:
     step: int = 0
     tokens: int = 0
     seconds: float = 0.0
+    precision: str = ""
     targets: int = field(default=0, repr=False)  # predictions asked for
     norm: float = field(default=0.0, repr=False)  # of the last gradient
     loss_sum: float = field(default=0.0, repr=False)  # of the steps that are in no row yet
+    idle: int = field(default=0, repr=False)  # how many of these steps had no label
+    rate: float = field(default=0.0, repr=False)  # the learning rate of the last step
+    budget: dict = field(default_factory=dict, repr=False)  # the steps and seconds it was meant for
     unread: list = field(default_factory=list, repr=False)
 
     def curve(self, name):
@@ -63,17 +73,32 @@ class History:
                 raise TrainingStopped(f"{told}; lower the learning rate, or take 'fp32'")
             self.loss_sum += loss
             self.tokens += tokens.item()
-            self.targets += targets.item()
+            asked = targets.item()
+            self.targets += asked
+            self.idle += not asked
         self.unread = []
         if not self.targets and (last or self.step >= PATIENCE):
             told = f"no batch had a label in {self.step} steps"
             raise ValueError(f"{told}; raise the masking rate, or give texts that hold words")
 
     def mean_loss(self):
-        """The mean loss of the steps that are in no row yet; a row is made of it."""
-        steps = self.step - (self.rows[-1]["step"] if self.rows else 0)
-        mean, self.loss_sum = self.loss_sum / steps, 0.0
+        """The mean loss of the steps that are in no row yet; a row is made of it.
+
+        A step without any label has no loss and does not count. The mean over no step is NaN.
+        """
+        mean = self._mean_of(self.step)
+        self.loss_sum, self.idle = 0.0, 0
         return mean
+
+    def last_loss(self):
+        """The mean loss of the steps that were read and are in no row, or else the last row's."""
+        mean = self._mean_of(self.step - len(self.unread))
+        return self.rows[-1].get("loss", mean) if math.isnan(mean) and self.rows else mean
+
+    def _mean_of(self, step):
+        """The mean loss from the last row to a step."""
+        steps = step - (self.rows[-1]["step"] if self.rows else 0) - self.idle
+        return self.loss_sum / steps if steps > 0 else math.nan
 
     def state_dict(self):
         """All of it, as plain values."""
@@ -82,6 +107,56 @@ class History:
     def load_state_dict(self, state):
         """Goes on after the steps of `state`."""
         vars(self).update(state)
+
+
+def keep_old_log(path):
+    """Renames a log that no checkpoint belongs to, so that no run writes over it.
+
+    Args:
+        path: of the log, such as `out/log.jsonl`, which becomes `out/log.1.jsonl`, or the next
+            number that is free.
+
+    Returns:
+        The new path, or None where there is no log, or an empty one.
+    """
+    if not path.exists() or not path.stat().st_size:
+        return None
+    names = (path.with_name(f"{path.stem}.{number}{path.suffix}") for number in count(1))
+    return path.rename(next(name for name in names if not name.exists()))
+
+
+class Progress:
+    """Prints how far a run is, for one that nobody watches in a terminal.
+
+    The first line comes after `FIRST` seconds, and each further line `BETWEEN` seconds after the
+    line before. Lines go to the standard error, as a progress bar does.
+
+    Args:
+        history: the `History` of the run.
+        steps, seconds: the budget of the run; None where it has no such budget.
+    """
+
+    def __init__(self, history, steps, seconds):
+        self.history, self.steps, self.seconds = history, steps, seconds
+        self.first_step, self.begin = history.step, time.perf_counter()
+        self.next = self.begin + FIRST
+
+    def tell(self):
+        """Prints a line if it is time for one. To be called after each step."""
+        now, history = time.perf_counter(), self.history
+        if now < self.next:
+            return
+        self.next = now + BETWEEN
+        left = []
+        if self.steps:
+            spent = (now - self.begin) / (history.step - self.first_step)  # seconds of a step
+            left.append(spent * (self.steps - history.step))
+        if self.seconds:
+            left.append(self.seconds - history.seconds)
+        of = f" of {self.steps:,}" if self.steps else ""
+        loss = "" if math.isnan(history.last_loss()) else f", loss {history.last_loss():.3f}"
+        text = f"step {history.step:,}{of}{loss}, about {max(0.0, min(left)):,.0f} s left"
+        print(text, file=sys.stderr, flush=True)
 
 
 class Log:

@@ -1,106 +1,340 @@
-"""Texts out of files: paragraphs or lines, a column, JSON lines, a folder. Built in lesson 01."""
+"""Texts out of files: paragraphs or lines, a column of a table, a folder. Built in lesson 01."""
 
 import csv
+import gzip
 import io
 import json
 import os
 import re
+import warnings
+import zlib
+from collections import Counter
 from pathlib import Path
 
 from mlm_lib.checks import path_name, shown
 
-_SUFFIXES = (".txt", ".csv", ".jsonl")
+_TABLES = (".csv", ".jsonl", ".json", ".tsv", ".parquet")
+_KINDS = (".txt", *_TABLES, ".text")
+_SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "vertical bars"}
+# Files that tell about the texts of a folder and hold none, by their names without a suffix.
+_ABOUT = {
+    "text": re.compile(
+        r"(readme|licen[cs]e)([._ -].*)?|copying|copyright|notice|changelog|changes|authors"
+        r"|contribut(ors|ing)|citations?|disclaimer|acknowledge?ments?|install|requirements"
+        r"|(md5|sha\d+)(sums?)?|checksums?"
+    ),
+    "json": re.compile(r"dataset_infos?|dataset_dict|state"),
+}
+_NAMES = 3  # so many names are given of each kind of file that is left out
 
 
-def read_texts(source):
+def read_texts(source, without=()):
     """The texts of a path, by the rule of `load_corpus`.
 
+    A warning tells which files of a folder were left out, and where blank lines part a file into
+    texts so long that they are hardly paragraphs.
+
     Args:
-        source: a `.txt`, `.csv` or `.jsonl` file, a column as in `films.csv:body`, or a folder.
+        source: a file, a folder, or either with a column after a colon, as in `films.csv:body`.
+        without: files that are not wanted, although a folder holds them.
 
     Returns:
         A list of strings that are not blank, in the order of the files' names and of the texts in
         them.
 
     Raises:
-        FileNotFoundError: no file at that path.
-        ValueError: no UTF-8, a missing column, or a line that is no CSV or no JSON. It names the
-            file and the line.
+        FileNotFoundError: there is no file or folder at that path.
+        ValueError: a kind of file that is not read, a file that is not UTF-8, a missing column, or
+            a line that is not CSV or not JSON. The message names the file and the line.
     """
-    return [text for file in text_files(source) for text in texts_of(*file)]
+    doubts = []
+    texts = [text for file in text_files(source, without) for text in texts_of(*file, doubts)]
+    warn_of(doubts)
+    return texts
 
 
-def text_files(source):
-    """(file, column) of each file that a path stands for; errors as of `read_texts`."""
-    name, column = path_name("source", source), "text"
+def text_files(source, without=()):
+    """(file, column) of each file that a path stands for; errors and warning as of `read_texts`.
+
+    Args:
+        source, without: as of `read_texts`.
+    """
+    name, column = path_name("source", source), None
+    if not os.path.exists(name):
+        name = os.path.expanduser(name)
     stem, _, last = name.rpartition(":")
-    if Path(stem).suffix.lower() in (".csv", ".jsonl") and not os.path.exists(name):
+    if not os.path.exists(name) and (os.path.exists(stem) or _kind(Path(stem)) in _TABLES):
         name, column = stem, last
-    return [(file, column) for file in _files(Path(name))]
+    files = _files(Path(name), {os.path.realpath(file) for file in without})
+    if column is not None and not any(_kind(file) in _TABLES for file in files):
+        raise ValueError(f"{name} holds no table with columns; leave ':{column}' out")
+    return [(file, "text" if column is None else column) for file in files]
 
 
-def texts_of(path, column="text"):
-    """The texts of one file, without blank ones."""
-    return [text for text in _texts(path, column) if text.strip()]
+def texts_of(path, column="text", doubts=None):
+    """The texts of one file, without blank ones; to the list `doubts` is added what is odd."""
+    if _kind(path) in _TABLES:
+        texts = [
+            _cell(row, column, f"{path}, {place}") for place, row in _rows_of_table(path, column)
+        ]
+    else:
+        texts = _paragraphs(_content(path), path, [] if doubts is None else doubts)
+    return [text for text in texts if text.strip()]
 
 
-def _files(path):
+def warn_of(doubts):
+    """One warning for all doubts that files gave rise to; without doubts, none."""
+    if doubts:
+        more = f" (This holds for {len(doubts) - 1:,} more of the files.)" * (len(doubts) > 1)
+        warnings.warn(doubts[0] + more)
+
+
+# ------------------------------------------------------------------------------------ which files
+
+
+def _kind(path):
+    """The kind of a file that is read, `.csv` for `a.CSV` and for `a.csv.gz`; None for others."""
+    name = path.name.lower()
+    kind = Path(name.removesuffix(".gz")).suffix
+    packed = name.endswith(".gz")
+    return kind if kind in _KINDS and not (packed and kind == ".parquet") else None
+
+
+def _files(path, unwanted):
     """The path itself, or the files of a folder that hold texts."""
     if not os.path.exists(path):
         told = f"no file {shown(str(path))}, and not 'reviews', 'docs' or 'hub:NAME'"
         raise FileNotFoundError(f"unknown corpus: {told}")
-    files = [path]
-    if path.is_dir():  # nothing hidden: .ipynb_checkpoints, for one, holds copies
-        files = sorted(path.rglob("*"))
-        files = [file for file in files if "/." not in f"/{file.relative_to(path).as_posix()}"]
-    # No pipe or device: to read one may be to wait for ever.
-    files = [file for file in files if file.suffix.lower() in _SUFFIXES and file.is_file()]
+    if path.is_dir():
+        files, left = _sorted_out(path, unwanted)
+    else:  # no pipe or device: to read one may be to wait for ever
+        files, left = [path] if _kind(path) and path.is_file() else [], {}
+        if os.path.realpath(path) in unwanted:
+            raise ValueError(f"{path} is held out; other texts are needed to train on")
+    told = "; ".join(f"{len(names):,} {why}: {_some(names)}" for why, names in left.items())
+    count = sum(map(len, left.values()))
     if not files:
-        raise ValueError(f"{path} is no {', '.join(_SUFFIXES)} file, nor a folder that holds one")
+        kinds = f"{', '.join(_KINDS)} file, with or without .gz"
+        told = f". It holds {told}" if told else ""
+        raise ValueError(f"{path} is no {kinds}, nor a folder that holds one{told}")
+    if left:
+        kinds = Counter(map(_kind, files)).most_common()
+        read = ", ".join(f"{number:,} {kind}" for kind, number in kinds)
+        warnings.warn(f"{path}: files read: {len(files):,} ({read}); left out: {count:,} ({told})")
     return files
 
 
-def _texts(path, column):
-    """The texts of one file, blank ones among them."""
+def _some(names):
+    """The first few of some names."""
+    return ", ".join(names[:_NAMES]) + ", …" * (len(names) > _NAMES)
+
+
+def _sorted_out(folder, unwanted):
+    """The files of a folder that hold texts, in order, and {reason: names} of those left out."""
+    files, left = [], {}
+
+    def leave(why, path):
+        left.setdefault(why, []).append(path.relative_to(folder).as_posix())
+
+    def refuse(error):
+        raise error  # a folder that cannot be opened; `os.walk` would pass it over
+
+    for place, folders, names in os.walk(folder, onerror=refuse):
+        # Nothing hidden: .ipynb_checkpoints, for one, holds copies.
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        here = Path(place)
+        for name in folders:
+            if (here / name).is_symlink():  # which may lead back
+                leave("link to a folder", here / name)
+        # As in aclImdb: the texts are in folders named by their label, lists of them beside these.
+        parts = [here, *(here / name for name in ("train", "test") if name in folders)]
+        labelled = any((part / "pos").is_dir() and (part / "neg").is_dir() for part in parts)
+        for path in (here / name for name in sorted(names) if not name.startswith(".")):
+            if not path.is_file():
+                leave("no regular file", path)
+            elif os.path.realpath(path) in unwanted:
+                leave("held out", path)
+            elif _kind(path) is None:
+                packed = path.suffix.lower() == ".gz"
+                suffix = "".join(path.suffixes[-2:] if packed else path.suffixes[-1:])
+                leave(suffix.lower() or "without a suffix", path)
+            elif _tells_about_texts(path):
+                leave("about the texts", path)
+            elif labelled:
+                leave("beside pos and neg", path)
+            else:
+                files.append(path)
+    return sorted(files), left
+
+
+def _tells_about_texts(path):
+    """Whether a file's name is that of a README, a licence or the like."""
+    kind = _kind(path)
+    of_kind = "json" if kind == ".json" else "text" if kind not in _TABLES else None
+    stem = path.name.lower().removesuffix(".gz").removesuffix(kind)
+    return of_kind is not None and bool(_ABOUT[of_kind].fullmatch(stem))
+
+
+# ------------------------------------------------------------------------------------ plain text
+
+
+def _content(path):
+    """What a file says, its line ends as \\n."""
+    content = path.read_bytes()
+    if path.suffix.lower() == ".gz":
+        try:
+            content = gzip.decompress(content)
+        except (OSError, EOFError, zlib.error) as error:
+            raise ValueError(f"{path}: not a whole .gz file ({error})") from None
     try:
-        text = path.read_text(encoding="utf-8-sig")  # its line ends are \n from here on
+        text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = error.object.count(b"\n", 0, error.start) + 1
         raise ValueError(f"{path}, line {line}: not UTF-8; save the file as UTF-8") from None
-    if path.suffix.lower() == ".txt":
-        return _paragraphs(text)
-    rows = _csv_rows if path.suffix.lower() == ".csv" else _json_rows
-    return [_cell(row, column, f"{path}, line {line}") for line, row in rows(text, path, column)]
+    return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
-def _paragraphs(text):
+def _paragraphs(text, path, doubts):
     """The paragraphs of a text, each in one line; the lines if it is all one paragraph."""
     blocks = re.split(r"\n\s*\n", text.strip())
-    blocks = text.split("\n") if len(blocks) == 1 else blocks
-    return [" ".join(block.split()) for block in blocks]
+    if len(blocks) == 1:
+        return [" ".join(line.split()) for line in text.split("\n")]
+    texts = [" ".join(block.split()) for block in blocks]
+    lines = [block.count("\n") + 1 for block in blocks]
+    words = max(text.count(" ") + 1 for text in texts)
+    # A long paragraph of a book has some 50 lines, but then most have far fewer than 10.
+    joined = max(lines) >= 200 or (max(lines) >= 50 and sum(lines) >= 10 * len(lines))
+    if joined or words >= 10_000:
+        told = f"{path}: {len(texts):,} texts, the longest of {words:,} words"
+        rule = "Blank lines part the texts of a file that has blank lines"
+        doubts.append(f"{told}: are these paragraphs? {rule}; without any, each line is a text.")
+    return texts
 
 
-def _csv_rows(text, path, column):
-    """(line, {column: cell}) for each row."""
+# ------------------------------------------------------------------------------------ tables
+
+
+def _rows_of_table(path, column):
+    """(place, {column: cell}) for each row of a table."""
+    kind = _kind(path)
+    if kind == ".parquet":
+        return _parquet_rows(path, column)
+    text = _content(path)
+    if kind == ".json":
+        return _json_rows(text, path, column)
+    return _json_lines(text, path) if kind == ".jsonl" else _csv_rows(text, path, column, kind)
+
+
+def _csv_rows(text, path, column, kind):
+    """The rows of a file with commas, or with tabs: there only quotes around a whole cell are one.
+
+    A cell of a `.tsv` file holds no line end, so that an odd quote swallows no lines.
+    """
+    own, quoting = (",", csv.QUOTE_MINIMAL) if kind == ".csv" else ("\t", csv.QUOTE_NONE)
+    _refuse_another_separator(text.lstrip("\n").partition("\n")[0], own, path, column)
     csv.field_size_limit(2**31 - 1)  # a text may be long
-    reader = csv.DictReader(io.StringIO(text), strict=True)  # or an open quote swallows the rest
+    # Strict, or an open quote swallows the rest.
+    reader = csv.DictReader(io.StringIO(text), strict=True, delimiter=own, quoting=quoting)
     try:
+        if kind == ".tsv" and reader.fieldnames:
+            reader.fieldnames = [_unquoted(name) for name in reader.fieldnames]
         if (reader.fieldnames or []).count(column) > 1:
             raise ValueError(f"{path} has several columns {column!r}; rename those not meant")
         for row in reader:
-            yield reader.line_num, row
+            if kind == ".tsv" and isinstance(row.get(column), str):
+                row[column] = _unquoted(row[column])
+            yield f"line {reader.line_num}", row
     except csv.Error as error:
         raise ValueError(f"{path}, after line {reader.line_num}: not CSV ({error})") from None
 
 
-def _json_rows(text, path, column):
-    """(line, what stands in it) for each line that is not blank."""
+def _refuse_another_separator(header, own, path, column):
+    """Names the separator of a table whose columns are parted by another one than they should."""
+
+    def names(separator):
+        return [cell.strip().strip('"') for cell in header.split(separator)]
+
+    if column in names(own):
+        return
+    for separator, called in _SEPARATORS.items():
+        lone = len(names(own)) == 1 and separator in header
+        if separator != own and separator in header and (lone or column in names(separator)):
+            told = f"{path}, line 1: columns are parted by {called}, not by {_SEPARATORS[own]}"
+            remedy = "rename it to .tsv" if separator == "\t" else "save it with commas as .csv"
+            raise ValueError(f"{told}; {remedy}")
+
+
+def _unquoted(cell):
+    """A cell of a .tsv file without the quotes around it; those inside it were doubled."""
+    whole = re.fullmatch(r'"((?:[^"]|"")*)"', cell)
+    return whole[1].replace('""', '"') if whole else cell
+
+
+def _json_lines(text, path):
+    """What stands in each line that is not blank."""
     for number, line in enumerate(text.split("\n"), 1):
         if line.strip():
-            try:
-                yield number, json.loads(line)
-            except ValueError as error:
-                raise ValueError(f"{path}, line {number}: not JSON ({error})") from None
+            yield f"line {number}", _json(line, f"{path}, line {number}")
+
+
+def _json_rows(text, path, column):
+    """The rows of a list, alone or under a name, or of columns, or JSON lines."""
+    if not text.strip():
+        return
+    first = text.strip().partition("\n")[0]
+    try:
+        whole = json.loads(text)
+    except ValueError as error:
+        if first.startswith("{") and first.rstrip().endswith("}"):
+            yield from _json_lines(text, path)
+            return
+        told = f"{path}, line {getattr(error, 'lineno', 1)}: not JSON ({error})"
+        raise ValueError(told) from None
+    except RecursionError:
+        raise ValueError(f"{path}: not JSON that can be read (nested too deeply)") from None
+    rows = [whole]
+    if isinstance(whole, list):
+        rows = whole
+    elif isinstance(whole, dict) and not isinstance(whole.get(column), str):
+        cells, lists = (
+            whole.get(column),
+            [part for part in whole.values() if isinstance(part, list)],
+        )
+        if isinstance(cells, dict):  # pandas numbers the rows of a column
+            cells = list(cells.values())
+        if isinstance(cells, list):
+            rows = [{column: cell} for cell in cells]
+        elif len(lists) == 1:
+            rows = lists[0]
+    for number, row in enumerate(rows, 1):
+        yield f"row {number}", {column: row} if isinstance(row, str) else row
+
+
+def _json(line, place):
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{place}: not JSON ({error})") from None
+
+
+def _parquet_rows(path, column):
+    """The rows of a Parquet file, of which one column is read."""
+    import pyarrow  # which `datasets` is made of
+    import pyarrow.parquet
+
+    number = 0
+    try:
+        names = pyarrow.parquet.read_schema(path).names
+        if column not in names:
+            _cell(dict.fromkeys(names), column, f"{path}, row 1")  # refused with these names
+        for cell in pyarrow.parquet.read_table(path, columns=[column]).column(0):
+            number += 1
+            yield f"row {number}", {column: cell.as_py()}
+    except UnicodeDecodeError:
+        raise ValueError(f"{path}, row {number}: {column!r} is not UTF-8") from None
+    except (pyarrow.ArrowException, OSError) as error:
+        told = str(error).splitlines()[0]
+        raise ValueError(f"{path}: not a whole Parquet file ({told})") from None
 
 
 def _cell(row, column, place):
@@ -109,7 +343,14 @@ def _cell(row, column, place):
         have = shown(list(row) if isinstance(row, dict) else row)
         raise ValueError(f"{place}: no column {column!r} in {have}; write FILE:COLUMN for yours")
     if None in row:  # where the reader puts what has no column
-        raise ValueError(f"{place}: more cells than columns; quote what holds a comma")
-    if not isinstance(row[column], str):
-        raise ValueError(f"{place}: {column!r} is {shown(row[column])}, and no text")
-    return row[column]
+        told = "quote a cell that holds a comma (in a .tsv file, none may hold a tab)"
+        raise ValueError(f"{place}: more cells than columns; {told}")
+    text = row[column]
+    if not isinstance(text, str):
+        raise ValueError(f"{place}: {column!r} is {shown(text)}, and no text")
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        half = f"{text[error.start]!r}, half of a surrogate pair and no character"
+        raise ValueError(f"{place}: {column!r} holds {half}; write both halves, or none") from None
+    return text

@@ -1,5 +1,8 @@
 """A kernel that starts with this file (PYTHONSTARTUP) says so after each cell, once one has drawn
-from torch's generator before it was seeded. Such a cell may hold today and fail tomorrow."""
+from torch's generator before it was seeded. Such a cell may hold today and fail tomorrow. It also
+finds no accelerator, as all that is compared with what is stored."""
+
+import cpu_only  # IPython puts this folder on the path while it runs this file
 
 
 def watch():
@@ -27,4 +30,4 @@ def watch():
 
 
 watch()
-del watch
+del watch, cpu_only

@@ -2,6 +2,7 @@
 
 import os
 import sys
+from contextlib import redirect_stderr
 from pathlib import Path
 
 import torch
@@ -17,6 +18,7 @@ from training_toys import (
 )
 
 from mlm_lib.diffusion import DiffusionCollator
+from mlm_lib.engine import log, precision
 from mlm_lib.training import HeldOut
 
 FEW = {"steps": 9, "batch_size": 4, "data": ROWS[:9]}  # the last batch of an epoch has one row
@@ -27,6 +29,11 @@ TOGETHER = {
     "language model": FEW | {"evaluate_every": 4},
     "rates": FEW | {"evaluate_every": 4},
     "default device": FEW | {"device": "auto"},
+    "in parts": FEW | {"batch_size": 8, "gradient_accumulation_steps": 2},
+    "rates in parts": FEW | {"batch_size": 8, "gradient_accumulation_steps": 3},
+    "head first": FEW | {"head_steps": 4},
+    "head first in parts": FEW | {"head_steps": 4, "gradient_accumulation_steps": 2},
+    "start": FEW | {"evaluate_at_start": True},
     "clock": {"steps": None, "seconds": 1.0},
 }
 
@@ -38,8 +45,8 @@ def train_together(root):
     makers = {"transformers": tiny_of_transformers, "language model": tiny_language_model}
     for name, settings in TOGETHER.items():
         model = makers[name]() if name in makers else tiny(dropout=0.0)
-        collates = {"language model": padded, "rates": DiffusionCollator(TOKENIZER, seed=0)}
-        collate = collates.get(name)
+        collate = padded if name == "language model" else None
+        collate = DiffusionCollator(TOKENIZER, seed=0) if name.startswith("rates") else collate
         held = HeldOut(ROWS[-10:], collate or collator(1))
         go(root / name, model=model, collate=collate, evaluate=held, log_every=1, **settings)
         torch.save(model.state_dict(), root / f"{name}-{rank}.pt")
@@ -53,6 +60,20 @@ def train_together(root):
         for number in steps:
             model, _ = go(out, steps=number, schedule="constant", warmup=0, resume=True)
         torch.save(model.state_dict(), root / f"dropout in {len(steps)}-{rank}.pt")
+    # Checkpoints by the clock, and lines, at each moment at which they may come.
+    log.FIRST = log.BETWEEN = 0.0
+    with open(root / f"lines-{rank}.txt", "w") as file, redirect_stderr(file):
+        settings = {"steps": 25, "checkpoint_seconds": 1e-9, "keep": 99}
+        model, _ = go(root / "by the clock", model=tiny(dropout=0.0), **settings)
+    torch.save(model.state_dict(), root / f"by the clock-{rank}.pt")
+    # Machines that differ: each process would take another precision.
+    precision.native_bf16 = lambda device: True
+    precision.layer_times = lambda threads: (2.0, 3.0) if rank == "1" else (3.0, 2.0)
+    _, history = go(model=tiny(), steps=2, precision="auto")
+    (root / f"precision-{rank}.txt").write_text(history.precision)
+    held = HeldOut(ROWS, collator(1))
+    settings = {"steps": 60, "learning_rate": 1e-2, "log_every": 1, "progress": False}
+    go(root / "drops", model=tiny(), evaluate=held, evaluate_at_start=True, **settings)
 
 
 if __name__ == "__main__":

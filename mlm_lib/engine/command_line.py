@@ -1,0 +1,211 @@
+"""The options of `python -m mlm_lib.pretrain`, and what a name that does not exist stood for.
+
+Nothing large is imported here, so that `--help` and a mistyped option are answered before torch and
+transformers are loaded, which takes seconds.
+"""
+
+import argparse
+import difflib
+
+USAGE = "python -m mlm_lib.pretrain --out FOLDER [--corpus CORPUS] [--steps N] [more options]"
+DESCRIPTION = """\
+Trains a masked language model on your texts, and saves it so that transformers can open it.
+
+FOLDER gets a log (log.jsonl), the vocabulary (tokenizer/), checkpoints from which an interrupted
+run can go on (checkpoints/) and, at the end, the model (model/)."""
+EXAMPLES = """\
+examples:
+  A small new model, from a text file that holds one text a line:
+    python -m mlm_lib.pretrain --corpus my_texts.txt --steps 2000 --out my-run
+  The same run once more, after Ctrl-C or a crash:
+    python -m mlm_lib.pretrain --corpus my_texts.txt --steps 2000 --out my-run --resume
+  A trained model, trained further on your texts:
+    python -m mlm_lib.pretrain --from bert-base-uncased --corpus my_texts.txt --steps 500 \\
+        --learning-rate 5e-5 --out further
+
+All other settings (the sizes of the model, the masking, several corpora at once) are written into
+a recipe for --config; data/course-bert/recipe.toml is one. The exit status is 0 after a whole run,
+1 after an error, 2 after an option that does not exist, and 130 after Ctrl-C."""
+
+# {group: {name: what argparse is told}}. The defaults are those of `TrainingConfig` and of
+# `DEFAULTS` in pretrain.py; a test compares them.
+OPTIONS = {
+    "what is trained, on what": {
+        "corpus": {
+            "help": "a .txt file (one text a line, or paragraphs parted by blank lines), a .csv or "
+            ".jsonl file, a folder of such files, hub:NAME for a data set of the Hugging Face hub, "
+            "or one of the course's own: grammar, reviews, docs (default: grammar)"
+        },
+        "prepared": {
+            "metavar": "FOLDER",
+            "help": "tokenize the corpus once, keep its rows in this folder and read them from the "
+            "disk; for a corpus that is larger than the memory",
+        },
+        "from": {
+            "metavar": "MODEL",
+            "help": "go on with the weights, the sizes and the vocabulary of a trained model: a "
+            "folder, course-bert, or a name on the hub (default: a new model, 2 layers of 128)",
+        },
+        "config": {
+            "metavar": "FILE",
+            "help": "a recipe, a TOML file with more settings; where both say something, the "
+            "option holds",
+        },
+    },
+    "how it is trained": {
+        "steps": {"type": int, "help": "optimizer steps; needed, unless --seconds is given"},
+        "seconds": {
+            "type": float,
+            "help": "stop after so many seconds of training, counted over all resumed runs",
+        },
+        "batch_size": {
+            "type": int,
+            "help": "rows in a step, over all processes together; a row is a text, cut off at the "
+            "model's length (default: 32)",
+        },
+        "learning_rate": {"type": float, "help": "the highest learning rate (default: 0.0005)"},
+        "seed": {
+            "type": int,
+            "help": "of the first weights, the order, the masks and dropout (default: 0)",
+        },
+        "precision": {"help": "fp32, bf16, or auto for the faster one here (default: auto)"},
+        "device": {"help": "cpu, cuda, mps, or auto for a GPU if there is one (default: auto)"},
+    },
+    "what is kept": {
+        "out": {"metavar": "FOLDER", "required": True, "help": "where everything goes; needed"},
+        "resume": {
+            "action": "store_true",
+            "help": "go on from the last checkpoint in FOLDER, or begin at step 0 if there is none",
+        },
+        "checkpoint_seconds": {
+            "type": float,
+            "help": "seconds between two checkpoints; the first ones come sooner, about 30 "
+            "seconds, 1 minute and 2 minutes after the start; the last two are kept (default: 300)",
+        },
+        "checkpoint_every": {
+            "type": int,
+            "help": "steps between two checkpoints, besides those by the clock (default: none)",
+        },
+    },
+}
+TRAINING = [*OPTIONS["how it is trained"], "checkpoint_seconds", "checkpoint_every"]
+
+# Our names of settings, by the table of a recipe, and what others call them: before all the
+# `TrainingArguments` and the example scripts of transformers.
+OTHERS = {
+    "[training]": {
+        "steps": "epochs num_epochs num_train_epochs max_epochs max_steps num_steps train_steps",
+        "seconds": "max_time time",
+        "batch_size": "per_device_train_batch_size train_batch_size batch",
+        "learning_rate": "lr peak_lr max_lr",
+        "warmup": "warmup_steps warmup_ratio num_warmup_steps",
+        "schedule": "lr_scheduler_type lr_scheduler scheduler",
+        "optimizer": "optim",
+        "betas": "adam_beta1 adam_beta2 beta1 beta2",
+        "eps": "adam_epsilon epsilon",
+        "max_grad_norm": "clip_grad gradient_clipping grad_clip",
+        "precision": "fp16 bf16 mixed_precision",
+        "device": "use_cpu no_cuda cuda gpu",
+        "checkpoint_every": "save_steps save_every",
+        "keep": "save_total_limit",
+        "log_every": "logging_steps",
+        "evaluate_every": "eval_steps eval_every",
+        "evaluate_at_start": "eval_on_start",
+        "progress": "disable_tqdm",
+    },
+    "[masking]": {
+        "rate": "mlm_probability mask_probability masking_rate mask_rate",
+        "strategy": "whole_word_mask whole_word_masking wwm",
+    },
+    "[model]": {
+        "from": "model_name_or_path model_name checkpoint",
+        "max_length": "max_seq_length max_seq_len block_size seq_length max_position_embeddings",
+        "num_layers": "num_hidden_layers layers",
+        "num_heads": "num_attention_heads heads",
+        "hidden_size": "width",
+        "dropout": "hidden_dropout_prob",
+        "attention_dropout": "attention_probs_dropout_prob",
+        "activation": "hidden_act",
+    },
+    "[tokenizer]": {
+        "vocab_size": "",
+        "vocab_file": "tokenizer_name vocab vocabulary",
+        "lowercase": "do_lower_case lower_case uncased",
+    },
+    "[[data]]": {
+        "corpus": "train_file dataset dataset_name texts",
+        "validation": "validation_file eval_file",
+        "prepared": "",
+    },
+    "[save]": {"dtype": "torch_dtype"},
+}
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose errors are one line, after the usage."""
+
+    def error(self, message):
+        """Ends the program with exit status 2."""
+        self.exit(2, f"usage: {USAGE}\nerror: {message}; --help explains every option\n")
+
+
+def parse(arguments=None):
+    """The options that were given, by name. It ends the program where one does not exist.
+
+    >>> parse(["--out", "my-run", "--batch-size", "8"])
+    {'out': 'my-run', 'batch_size': 8}
+    """
+    parser = Parser(
+        usage=USAGE, description=DESCRIPTION, epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        argument_default=argparse.SUPPRESS,  # so that a recipe's values stay
+    )  # fmt: skip
+    for title, options in OPTIONS.items():
+        group = parser.add_argument_group(title)
+        for name, told in options.items():
+            kind = told.get("type")
+            value = {"metavar": "N" if kind is int else "X"} if kind else {}
+            group.add_argument(option(name), **value, **told)
+    given, unknown = parser.parse_known_args(arguments)
+    if unknown:
+        options = [option(name) for group in OPTIONS.values() for name in group]
+        parser.error(no_such("the command", unknown[0].split("=")[0], options))
+    return vars(given)
+
+
+def option(name):
+    """The option of a setting.
+
+    >>> option("batch_size")
+    '--batch-size'
+    """
+    return f"--{name.replace('_', '-')}"
+
+
+def no_such(place, name, names):
+    """The sentence about a name that does not exist: what was probably meant, and what there is.
+
+    Args:
+        place: what has no such name: a table of a recipe, or "the command".
+        name: what was given.
+        names: the names that exist there.
+
+    >>> no_such("[training]", "lr", ["steps", "learning_rate"])
+    "[training] has no 'lr'; its name here is learning_rate; there are: steps, learning_rate"
+    >>> no_such("[save]", "dtyp", ["dtype"])
+    "[save] has no 'dtyp'; dtype is the nearest name; there are: dtype"
+    """
+    plain, hints = name.lstrip("-").replace("-", "_"), []
+    for table, keys in OTHERS.items():
+        for key, others in keys.items():
+            if plain in (key, *others.split()):
+                here = option(key) if name.startswith("-") else key
+                if here in names and (name.startswith("-") or table == place):
+                    hints = [f"its name here is {here}"]
+                elif not place.startswith(table):
+                    hints = [f"a recipe has {key} in its table {table}"]
+    if "epoch" in plain and hints:
+        hints += ["steps = epochs * rows / batch_size, and a run prints the steps in an epoch"]
+    near = [] if hints else difflib.get_close_matches(name, names, 1)
+    hints += [f"{one} is the nearest name" for one in near]
+    return "; ".join([f"{place} has no {name!r}", *hints, f"there are: {', '.join(names)}"])
