@@ -74,7 +74,7 @@ from mlm_lib.masked_lm import MaskedLanguageModel
 from mlm_lib.masking import MaskingCollator
 from mlm_lib.modern import ModernConfig
 from mlm_lib.pretrained import load_checkpoint, save_pretrained
-from mlm_lib.training import HeldOut, ShowPredictions, TrainingConfig, train
+from mlm_lib.training import FIRST_CHECKPOINT, HeldOut, ShowPredictions, TrainingConfig, train
 from mlm_lib.wordpiece import WordPieceTokenizer
 
 # What holds where a recipe is silent and no class has a default: a model that a laptop trains. Rows
@@ -472,7 +472,9 @@ def _shown(said, tokenizer, max_length):
 
 def _what_is_kept(config, out):
     """When checkpoints are written, and where, in one line."""
-    when = [f"{config.checkpoint_seconds:g} seconds"] if config.checkpoint_seconds else []
+    clock = config.checkpoint_seconds
+    sooner = " (the first ones sooner)" if clock and clock > FIRST_CHECKPOINT else ""
+    when = [f"{clock:g} seconds{sooner}"] if clock else []
     when += [f"{config.checkpoint_every:,} steps"] if config.checkpoint_every else []
     when = f"every {' and every '.join(when)}, and at the end" if when else "at the end"
     return f"a checkpoint {when}, in {out / 'checkpoints'}, where the last {config.keep} are kept"

@@ -47,6 +47,7 @@ FREE = "steps seconds device checkpoint_every checkpoint_seconds log_every evalu
 FREE += "evaluate_at_start keep progress".split()
 # Settings that earlier versions did not have, with what held then, so that their runs go on.
 ADDED = {"gradient_accumulation_steps": 1, "head_steps": 0}
+FIRST_CHECKPOINT = 30.0  # seconds after which a run keeps its first checkpoint by the clock
 # Several processes agree after so many steps on whether a checkpoint is due by the clock.
 AGREE_EVERY = 10
 
@@ -68,7 +69,9 @@ class TrainingConfig:
         seed: of the order of the data and of dropout.
         checkpoint_every: steps between checkpoints. There is always one at the end.
         checkpoint_seconds: a checkpoint is also written when so many seconds have passed since the
-            last one. None writes none by the clock.
+            last one. At the beginning checkpoints come sooner: after 30 seconds, and then whenever
+            the run has doubled its time. So a run that is killed loses at most half of its time,
+            and at most `checkpoint_seconds`. None writes no checkpoint by the clock.
         seconds: stop after this much wall-clock time, over all resumed runs together. The schedule
             then follows the clock, and two runs agree no longer to the bit.
         schedule: "linear", "cosine", "constant" or "wsd", after the warm-up.
@@ -284,7 +287,8 @@ def train(model, dataset, collator, config, *, out=None, resume=False, evaluate=
         def due_by_the_clock():
             if config.checkpoint_seconds is None or (processes > 1 and not due(AGREE_EVERY)):
                 return False
-            return gathered(time.perf_counter() - kept)[0] >= config.checkpoint_seconds
+            apart = min(config.checkpoint_seconds, max(FIRST_CHECKPOINT, kept - begin))
+            return gathered(time.perf_counter() - kept >= apart)[0]
 
         def evaluated():
             states = random_states.here()  # what it draws changes nothing that follows

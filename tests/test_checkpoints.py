@@ -238,13 +238,16 @@ class Clock:
 @pytest.mark.parametrize(
     "seconds, settings, steps",
     [
-        (100.0, {}, [4, 8, 10]),
+        # The clock is read before each step's own seconds are added to it.
+        (100.0, {}, [2, 5, 9, 10]),
         (301.0, {}, [2, 4, 6, 8, 10]),
-        (29.0, {}, [10]),
+        (29.0, {}, [3, 7, 10]),
+        (1.0, {}, [10]),
         (100.0, {"checkpoint_seconds": None}, [10]),
-        (100.0, {"checkpoint_seconds": 450.0}, [6, 10]),
-        (100.0, {"checkpoint_every": 6}, [4, 6, 10]),
-        (100.0, {"keep": 2}, [8, 10]),
+        (100.0, {"checkpoint_seconds": 450.0}, [2, 5, 10]),
+        (4.0, {"checkpoint_seconds": 10.0}, [4, 8, 10]),
+        (100.0, {"checkpoint_every": 6}, [2, 5, 6, 10]),
+        (100.0, {"keep": 2}, [9, 10]),
     ],
 )
 def test_a_checkpoint_is_kept_by_the_clock(tmp_path, monkeypatch, seconds, settings, steps):

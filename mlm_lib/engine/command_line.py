@@ -79,7 +79,8 @@ OPTIONS = {
         },
         "checkpoint_seconds": {
             "type": float,
-            "help": "seconds between two checkpoints; the last two are kept (default: 300)",
+            "help": "seconds between two checkpoints; the first ones come sooner, about 30 "
+            "seconds, 1 minute and 2 minutes after the start; the last two are kept (default: 300)",
         },
         "checkpoint_every": {
             "type": int,
