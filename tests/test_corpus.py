@@ -193,7 +193,7 @@ def test_a_parquet_file_is_read_by_its_column(tmp_path):
             load_corpus(f"{source}:{column}")
         assert "a.parquet" in str(caught.value) and told in str(caught.value)
     source.write_bytes(source.read_bytes()[:-9])
-    with pytest.raises(ValueError, match="a.parquet: not a whole Parquet file"):
+    with pytest.raises(ValueError, match="a.parquet: not a complete Parquet file"):
         load_corpus(source)
 
 
@@ -263,7 +263,7 @@ def test_blank_lines_that_part_a_file_into_giants_are_told(tmp_path, name):
     parts = ["\n".join(f"Text {n} {m} of these." for m in range(n)) for n in GIANTS[name]]
     source = write(tmp_path / "a.txt", "\n\n".join(parts))
     words = 5 * max(GIANTS[name])
-    told = f"{len(parts)} texts, the longest of {words:,} words: are these paragraphs"
+    told = f"{len(parts)} texts, and the longest has {words:,} words: are these paragraphs"
     with pytest.warns(UserWarning, match=told):
         load_corpus(source)
 
@@ -315,8 +315,8 @@ BAD = {
     "commas in tabs' place": ("a.tsv", "id,text\n1,x\n", ["commas, not by tabs"]),
     "bars and a named column": ("a.csv:body", "id|body\n1|x\n", ["vertical bars"]),
     "a tab too many": ("a.tsv", "text\tn\nGood\tbut\t1\n", ["a.tsv, line 2", "more cells"]),
-    "a packed file cut short": ("a.txt.gz", gzip.compress(b"x\n")[:-9], ["not a whole .gz"]),
-    "a file that is not packed": ("a.csv.gz", "text\nx\n", ["a.csv.gz: not a whole .gz file"]),
+    "a packed file cut short": ("a.txt.gz", gzip.compress(b"x\n")[:-9], ["not a complete .gz"]),
+    "a file that is not packed": ("a.csv.gz", "text\nx\n", ["a.csv.gz: not a complete .gz file"]),
     "broken JSON": ("a.json", '[{"text": "x"},\n{"text" "y"}]', ["a.json, line 2", "not JSON"]),
     "JSON without rows": ("a.json", '{"a": 1, "b": 2}', ["a.json, row 1", "['a', 'b']"]),
     "Markdown": ("a.md", "x", ["a.md is no .txt"]),

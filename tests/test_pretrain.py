@@ -699,7 +699,7 @@ def test_the_test_split_of_the_courses_reviews_is_neither_trained_on_nor_evaluat
     data, tokenizer = encoded(Texts("reviews"), vocab_size=300)
     splits = [load_corpus("reviews", split) for split in ("train", "validation", "test")]
     assert [data.parts[0].train, data.parts[0].validation] == splits[:2]
-    assert f"{len(splits[2])}, the test split, are not used" in data.said()[0]
+    assert f"the {len(splits[2])} of the test split are not used" in data.said()[0]
 
 
 @pytest.mark.slow
@@ -846,7 +846,7 @@ def test_a_run_that_lost_a_process_goes_on_with_any_number_of_them_again_and_aga
     next(one for one in children if one.environ().get("RANK") == "1").kill()
     begin, (_, told) = time.time(), lost.communicate()
     assert lost.returncode != 0 and time.time() - begin < 60
-    assert "error: this process failed, or was left by another one" in told
+    assert "error: this process failed, or another one ended" in told
     assert "--resume goes on from there" in told
     reached = max(int(path.name[5:]) for path in Path("parts/checkpoints").glob("step-*"))
     for processes, steps in ((1, reached + 7), (3, reached + 12)):
@@ -1106,11 +1106,11 @@ def test_a_run_prints_what_it_does_and_how_its_model_is_used(capsys):
     every = ["--checkpoint-every", 3, "--checkpoint-seconds", 90]
     assert call("--config", recipe(precision='"auto"'), *every) == 0
     said = capsys.readouterr().out
-    rows = int(re.search(r"(\d+) rows of [\d,]+ tokens in an epoch", said)[1])
-    assert f"which takes {-(-rows // 16)} steps of 16 rows" in said
+    rows = int(re.search(r"an epoch has (\d+) rows with [\d,]+ tokens in all", said)[1])
+    assert f"and takes {-(-rows // 16)} steps of 16 rows" in said
     assert re.search(r"corpus.txt: 270 texts are trained on, 30 are held out", said)
     assert (
-        "a checkpoint every 90 seconds (the first ones sooner) and every 3 steps, and at the end"
+        "checkpoints are written every 90 seconds (the first ones sooner) and every 3 steps, and at"
         in said
     )
     assert re.search(r"precision: (fp32|bf16), because .*\n", said)
