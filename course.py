@@ -606,8 +606,8 @@ COMPARED += ["--nbval-sanitize-with", ROOT / "tests" / "nbval_sanitize.cfg"]
 def cpu_environment():
     """`child_environment` in which torch finds no accelerator, because what is stored was computed
     on a CPU. These variables hide the devices of CUDA, ROCm and XPU from every process below. No
-    variable hides Apple's MPS. So each kernel, and tests/conftest.py, starts with a file that does.
-    """
+    variable hides Apple's MPS. Therefore a file that hides it is run by each kernel at its start,
+    and by tests/conftest.py."""
     with child_environment() as env:
         hidden = {"CUDA_VISIBLE_DEVICES": "-1", "HIP_VISIBLE_DEVICES": "-1"}
         hidden |= {"ONEAPI_DEVICE_SELECTOR": "opencl:cpu"}
@@ -883,7 +883,7 @@ def folder(text: str) -> Path:
 def parse(argv: list[str]) -> argparse.Namespace:
     common = argparse.ArgumentParser(add_help=False, argument_default=argparse.SUPPRESS)
     option = common.add_argument
-    option("--here", action="store_true", help="use the interpreter that runs this; set nothing up")
+    option("--here", action="store_true", help="use the Python that runs this; set nothing up")
     option("--notebooks", type=Path, help=argparse.SUPPRESS)  # other lessons, for tests
     builds = common.add_mutually_exclusive_group()
     for build, text in {"cpu": f"{CPU_SIZE}", "cuda": f"{CUDA_SIZE}; Linux"}.items():
@@ -917,20 +917,12 @@ def parse(argv: list[str]) -> argparse.Namespace:
             option("--cell-timeout", metavar="SECONDS", help=text, **seconds)
         elif name == "test":
             option("--quick", action="store_true", help="leave out slow tests and the lessons")
-            option(
-                "--site",
-                action="store_true",
-                help="also test the web site, in the browser Chromium",
-            )
-            option(
-                "--style",
-                action="store_true",
-                help="count remarks on the style of lessons as failures",
-            )
-            text = (
-                "instead of all tests: execute lessons and labs on this device (cuda, cuda:1, mps) "
-            )
-            option("--device", metavar="DEVICE", help=text + "and compare what they print")
+            text = "also test the web site, in the browser Chromium"
+            option("--site", action="store_true", help=text)
+            text = "count remarks on the style of lessons as failures"
+            option("--style", action="store_true", help=text)
+            text = "instead of all tests: execute lessons and labs on this device (cuda, cuda:1, "
+            option("--device", metavar="DEVICE", help=text + "mps) and compare what they print")
             text = "with --device: only these lessons, by number or name"
             option("--only", metavar="LESSON", help=text, **many)
             text = "with --device: lessons that run at once (default: as for run)"
