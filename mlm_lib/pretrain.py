@@ -511,8 +511,16 @@ class Position:
     def __call__(self, model, step, row):
         self.step = step
         if row and not self.quiet and any(name.endswith("_loss") for name in row):
-            told = {name: round(value, 4) for name, value in row.items()}
-            print(json.dumps(told), flush=True)
+            print(json.dumps({name: _rounded(value) for name, value in row.items()}), flush=True)
+
+
+def _rounded(value):
+    """Four decimals, or four digits of a number that is smaller than 0.1, such as a learning rate.
+
+    >>> _rounded(2.345678), _rounded(0.0000512345), _rounded(1200)
+    (2.3457, 5.123e-05, 1200)
+    """
+    return round(value, 4) if abs(value) >= 0.1 else float(f"{value:.4g}")
 
 
 # ------------------------------------------------------------------------------------ the data

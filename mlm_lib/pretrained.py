@@ -115,11 +115,16 @@ def from_hf(bert_for_masked_lm):
     Dtype, device, tie and mode stay.
 
     Raises:
-        ValueError: a configuration that is not a plain encoder's (a decoder, relative positions),
-            or an activation that we do not have.
+        ValueError: a model of another class, such as RoBERTa or a classifier; a configuration that
+            is not a plain encoder's (a decoder, relative positions), or an activation that we do
+            not have.
         RuntimeError: weights that such a model has not, as biases in a ModernBERT, by name.
     """
     theirs = bert_for_masked_lm
+    fits = getattr(getattr(theirs, "config", None), "model_type", None) in PARTNERS
+    if not fits or theirs.get_output_embeddings() is None:
+        told = "a BertForMaskedLM or a ModernBertForMaskedLM is needed"
+        raise ValueError(f"from_hf got a {type(theirs).__name__}; {told}")
     weights, renamed = theirs.state_dict(), {}
     tied = theirs.get_output_embeddings().weight is theirs.get_input_embeddings().weight
     for ours, names in _partners(weights, theirs.config.model_type, tied).items():

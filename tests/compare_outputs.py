@@ -14,8 +14,11 @@ every lesson. Here the text must be equal and the numbers in it must be close.
 - A lesson's metadata may widen each tolerance: `"mlm_course": {"tolerance": {"relative": 0.1,
   "absolute": 0.05, "integers": 0.02}}`. A cell's metadata may do so for that cell alone. "integers"
   is a relative tolerance for what is otherwise equal, for counts that a model decides.
-- Cells tagged `nbval-ignore-output` are not compared. Neither are images nor the error stream: the
-  warnings in it are about a device. The alternative text of a figure is compared.
+- Cells tagged `nbval-ignore-output` are not compared. Neither are cells tagged `drawn-on-device`.
+  They print results of a model that was trained with dropout, for which each kind of device draws
+  other random numbers. These cells are executed, and what they assert must hold.
+- Neither images nor the error stream are compared: the warnings in it are about a device. The
+  alternative text of a figure is compared.
 """
 
 import json
@@ -24,6 +27,7 @@ import re
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
+NOT_COMPARED = {"nbval-ignore-output", "drawn-on-device"}
 SANITIZED = Path(__file__).with_name("nbval_sanitize.cfg")
 # A sign, digits with or without thousands separators, a fraction, an exponent, and a percent sign.
 # A sign after a letter or a digit is a hyphen.
@@ -89,7 +93,7 @@ def compare(stored, executed):
     outcomes, lines = [], []
     for number, (one, other) in enumerate(zip(first, second), 1):
         tolerance = general.widened(one["metadata"], f"{stored.name} cell {number}")
-        if "nbval-ignore-output" in one["metadata"].get("tags", []):
+        if NOT_COMPARED & set(one["metadata"].get("tags", [])):
             outcomes.append("skipped")
             continue
         pairs = zip(printed(one), printed(other))

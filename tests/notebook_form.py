@@ -48,6 +48,8 @@ def normalised(notebook, path=None):
         cell.id = f"cell-{number:02d}"
         tags = cell.metadata.get("tags")
         kept = {"tags": tags} if tags else {}
+        if "mlm_course" in cell.metadata:  # such as how far its numbers may be on another device
+            kept["mlm_course"] = cell.metadata["mlm_course"]
         if FOLDED in (tags or []):  # for the site the tag says it, for JupyterLab this
             kept["jupyter"] = {"outputs_hidden": True}
         if SET_UP in (tags or []):

@@ -128,8 +128,9 @@ def test_lines_are_compared_after_what_varies_was_taken_out(tmp_path, one, other
     assert lines[1:3] == told
 
 
-def test_cells_that_are_tagged_are_not_compared_and_another_number_of_cells_is_told(tmp_path):
-    tagged = {2: {"tags": ["nbval-ignore-output"]}}
+@pytest.mark.parametrize("tag", ["nbval-ignore-output", "drawn-on-device"])
+def test_cells_that_are_tagged_are_not_compared_and_another_number_of_cells_is_told(tmp_path, tag):
+    tagged = {2: {"tags": [tag]}}
     stored = notebook(tmp_path, "stored", "a", "b", cells=tagged)
     assert compare(stored, notebook(tmp_path, "found", "a", "c"))[0] == ["passed", "skipped"]
     outcomes, lines = compare(stored, notebook(tmp_path, "found", "a"))

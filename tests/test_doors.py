@@ -243,3 +243,11 @@ def test_the_site_is_published_by_the_command_that_builds_it():
     assert "python3 course.py site" in [step.get("run") for step in jobs["build"]["steps"]]
     assert jobs["deploy"]["permissions"] == {"pages": "write", "id-token": "write"}
     assert jobs["build"].get("permissions") is None  # reads, as the whole workflow does
+
+
+def test_what_a_cell_says_of_its_numbers_on_other_devices_stays():
+    notebook = new_notebook(executed=True)
+    notebook.cells[1].metadata = {"mlm_course": {"tolerance": {"relative": 0.1}}, "editor": "mine"}
+    assert normalised(notebook).cells[1].metadata == {
+        "mlm_course": {"tolerance": {"relative": 0.1}}
+    }

@@ -13,6 +13,7 @@ import pytest
 import tiny_modern
 import torch
 import torch.nn as nn
+import transformers
 from hub import COMMIT, HEAVY, answer_of, serve, start
 from safetensors.torch import save
 from tiny_bert import (
@@ -904,6 +905,19 @@ OTHER_MODULES = {
         ours.embedder, nn.Linear(8, 16)
     ),
 }
+
+
+@pytest.mark.parametrize(
+    "kind", ["RobertaForMaskedLM", "BertForSequenceClassification", "BertModel"]
+)
+def test_a_model_of_another_class_is_not_taken_for_a_masked_bert(kind):
+    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
+    sizes |= {"intermediate_size": 8, "vocab_size": 40}
+    make = getattr(transformers, kind)
+    with pytest.raises(ValueError, match=f"from_hf got a {kind}; a BertForMaskedLM or"):
+        from_hf(make(make.config_class(**sizes)))
+    with pytest.raises(ValueError, match="from_hf got a Linear;"):
+        from_hf(torch.nn.Linear(2, 2))
 
 
 @pytest.mark.parametrize("name", OTHER_MODULES)
