@@ -198,9 +198,9 @@ def load_checkpoint(name="course-bert", *, device="cpu"):
     _check_sizes(tokenizer, theirs.config.vocab_size)
     doubts = _doubts(tokenizer, theirs.config)
     if absent:
-        told = f"it has no {', '.join(absent)}, so random weights are in their place"
-        remedy = "in a recipe, [training] head_steps trains them before the encoder"
-        doubts.append(f"{told}; train them before use ({remedy})")
+        told = f"it has no {', '.join(absent)}: a fresh head with random weights stands there"
+        remedy = "[training] head_steps of a recipe trains the head first"
+        doubts.append(f"{told}, so train it before use ({remedy})")
     broken = [name for name, weight in theirs.named_parameters() if not weight.isfinite().all()]
     if broken:
         doubts.append(f"{len(broken)} of its weights hold NaN or infinity, such as {broken[0]}")
