@@ -164,8 +164,12 @@ class WordPieceTokenizer:
             told = f"vocab.txt and tokenizer.json in {path.parent} hold different vocabularies"
             raise ValueError(f"{told}; delete the one that is out of date")
         if lower and lowercase is None and (lost := _never_found(vocab)):
-            told = f"{path} holds words such as {lost[0]!r}, which are never found, because texts"
-            told = f"{told} are lower-cased and stripped of accents; lowercase=False leaves them so"
+            told = (
+                f"{path} holds words such as {lost[0]!r}, but texts are lower-cased and lose their"
+            )
+            told = (
+                f"{told} accents, so that these words are never found; lowercase=False keeps both"
+            )
             warnings.warn(told, stacklevel=2)
         return cls(vocab, lowercase=lower)
 
