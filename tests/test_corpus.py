@@ -298,7 +298,7 @@ BAD = {
     "a missing named column": ("a.csv:txet", "text\nx\n", ["'txet'", "['text']"]),
     "two columns of one name": ("a.csv", "text,label,text\nx,1,y\n", ["several columns 'text'"]),
     "a missing key": ("a.jsonl", '{"text": "x"}\n{"body": "y"}', ["a.jsonl, line 2", "['body']"]),
-    "a short row": ("a.csv", "label,text\n1,x\n0\n", ["a.csv, line 3", "no text"]),
+    "a short row": ("a.csv", "label,text\n1,x\n0\n", ["a.csv, line 3", "not a text"]),
     "a long row": ("a.csv", "text,label\nGood, but long,1\n", ["a.csv, line 2", "more cells"]),
     "an open quote": ("a.csv", 'text,label\nx,1\n"y,0\nz,1\n', ["a.csv, after line 2"]),
     "a broken line": ("a.jsonl", '{"text": "x"}\n{"text": \n', ["a.jsonl, line 2", "not JSON"]),
@@ -361,7 +361,7 @@ def test_what_a_run_trains_on_and_holds_out_is_everything_of_ones_own_files(tmp_
         train, held, test = split_to_train(source, share)
         assert (len(held), test) == (count, []) and sorted(train + held) == sorted(lines(200))
     assert split_to_train(source)[1] == load_corpus(source, "validation")
-    with pytest.raises(ValueError, match="validation_share=1.0 holds all 200 distinct texts"):
+    with pytest.raises(ValueError, match="validation_share=1.0 holds out all 200 distinct texts"):
         split_to_train(source, 1.0)
 
 

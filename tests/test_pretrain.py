@@ -897,7 +897,7 @@ def test_help_explains_every_option_with_the_default_that_holds(capsys):
             assert found == ("none" if held is None else f"{held:g}" if held != "auto" else held)
     assert "(default: grammar)" in options["corpus"]["help"]
     assert pretrain.DEFAULTS["data"] == [{"corpus": "grammar"}]
-    assert "(default: a new model, 2 layers of 128)" in options["from"]["help"]
+    assert "(default: a new model with 2 layers of width 128)" in options["from"]["help"]
     sizes = pretrain.DEFAULTS["model"]
     assert (sizes["num_layers"], sizes["hidden_size"]) == (2, 128)
     assert "the last two are kept" in options["checkpoint_seconds"]["help"] and config.keep == 2
@@ -1264,7 +1264,7 @@ def test_shorter_rows_leave_a_checkpoint_its_positions(on_long_texts, capsys, le
     assert max(map(len, data)) == length
     batch = Order(data, 32, 0, grouped=True).next()
     assert log_of()[-1]["tokens"] == sum(map(len, batch))
-    told = f"at most {length} tokens, of the 20 positions"
+    told = f"at most {length} tokens; the model keeps its 20 positions"
     assert (told in capsys.readouterr().out) == (length < 20)
 
 
