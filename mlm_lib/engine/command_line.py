@@ -97,8 +97,8 @@ OPTIONS = {
         },
         "checkpoint_seconds": {
             "type": float,
-            "help": "seconds between two checkpoints; the first ones come sooner, half a "
-            "minute after the start and then at doubled times; the last two stay (default: 300)",
+            "help": "seconds between two checkpoints; the first ones come sooner, after "
+            "half a minute and then at doubled times; the last two are kept (default: 300)",
         },
         "checkpoint_every": {
             "type": int,
