@@ -296,7 +296,9 @@ def pretrain(recipe, out, *, resume=False):
 
         if main_process:
             size = sum(parameter.numel() for parameter in model.parameters())
-            print(f"{size:,} parameters, {len(tokenizer):,} different tokens")
+            learned = start is None and tokenizer.lowercase
+            how = ", of lower-cased texts without accents" if learned else ""
+            print(f"{size:,} parameters, {len(tokenizer):,} different tokens{how}")
             print("\n".join(data.said()))
             steps = -(-len(data) // config.batch_size)  # the last batch of an epoch may be smaller
             rows = f"{len(data):,} rows of {sum(data.lengths):,} tokens in an epoch"
@@ -419,6 +421,10 @@ def _read_vocabulary(own, vocab_file, lowercase=None):
     try:
         how = {} if lowercase is None else {"lowercase": lowercase}
         return WordPieceTokenizer.from_vocab(file, **how)
+    except FileNotFoundError:
+        there = "a vocab.txt with one token a line, or the folder of one, is needed"
+        told = f"[tokenizer] vocab_file={str(vocab_file)!r}; there is no file {str(file)!r}; {there}"
+        raise FileNotFoundError(told) from None
     except UnicodeDecodeError as error:
         raise ValueError(f"{file} is not UTF-8 ({error})") from error
 
@@ -507,6 +513,8 @@ class Position:
         self.step = step
         if row and not self.quiet and any(name.endswith("_loss") for name in row):
             told = {name: round(value, 4) for name, value in row.items()}
+            if "learning_rate" in row:  # 5e-5 and less, of which four places would leave nothing
+                told["learning_rate"] = float(f"{row['learning_rate']:.3g}")
             print(json.dumps(told), flush=True)
 
 

@@ -60,8 +60,8 @@ OPTIONS = {
         },
         "batch_size": {
             "type": int,
-            "help": "rows in a step, over all processes together; a row is a text, cut off at the "
-            "model's length (default: 32)",
+            "help": "rows in a step, over all processes together; a row is a text, and a "
+            "text longer than the model's rows makes several (default: 32)",
         },
         "learning_rate": {"type": float, "help": "the highest learning rate (default: 0.0005)"},
         "seed": {
