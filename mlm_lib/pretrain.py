@@ -296,7 +296,9 @@ def pretrain(recipe, out, *, resume=False):
 
         if main_process:
             size = sum(parameter.numel() for parameter in model.parameters())
-            print(f"{size:,} parameters, {len(tokenizer):,} different tokens")
+            learned = start is None and tokenizer.lowercase
+            how = ", of lower-cased texts without accents" if learned else ""
+            print(f"{size:,} parameters, {len(tokenizer):,} different tokens{how}")
             print("\n".join(data.said()))
             steps = -(-len(data) // config.batch_size)  # the last batch of an epoch may be smaller
             rows = f"{len(data):,} rows with {sum(data.lengths):,} tokens in all"
@@ -421,6 +423,12 @@ def _read_vocabulary(own, vocab_file, lowercase=None):
     try:
         how = {} if lowercase is None else {"lowercase": lowercase}
         return WordPieceTokenizer.from_vocab(file, **how)
+    except FileNotFoundError:
+        there = "a vocab.txt with one token a line, or the folder of one, is needed"
+        told = (
+            f"[tokenizer] vocab_file={str(vocab_file)!r}; there is no file {str(file)!r}; {there}"
+        )
+        raise FileNotFoundError(told) from None
     except UnicodeDecodeError as error:
         raise ValueError(f"{file} is not UTF-8 ({error})") from error
 

@@ -286,7 +286,9 @@ def test_a_path_object_is_a_path_even_when_a_corpus_has_that_name(tmp_path, monk
 
 BAD = {
     "nothing": (" ", None, ["source=' '"]),
-    "an unknown name": ("wikipedia", None, ["unknown corpus", "'wikipedia'", "'docs'", "hub:NAME"]),
+    "an unknown name": (
+        "wikipedia", None, ["unknown corpus", "'wikipedia'", "'grammar'", "hub:NAME"]
+    ),
     "a text": ("One text. " * 500, None, ["unknown corpus", "'One text."]),
     "a missing table": ("nowhere.csv:body", None, ["no file 'nowhere.csv'"]),
     "a missing folder": ("no/where", None, ["no file", "where"]),

@@ -1187,7 +1187,7 @@ def test_keys_that_a_vocabulary_settles_are_refused_beside_it(vocabulary, capsys
 @pytest.mark.parametrize(
     "content, words",
     [
-        (None, ["words", "vocab.txt"]),
+        (None, ["[tokenizer] vocab_file='words'; there is no file", "vocab.txt with one token"]),
         ("a\nb\n", ["[tokenizer]", "lacks [PAD]"]),
         ("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\na\n", ["[tokenizer]", "'a' 2 times"]),
         ("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n☃\n", ["knows"]),
@@ -1201,6 +1201,23 @@ def test_a_vocabulary_that_will_not_do_is_one_line(capsys, content, words):
         Path("words/vocab.txt").write_bytes(content)
     line = fails(capsys, "--config", of_vocabulary())
     assert [word for word in words if word not in line] == [], line
+
+
+def test_the_small_learning_rate_of_a_step_is_printed_with_its_digits(capsys):
+    row = {"loss": 1.23456, "learning_rate": 1.2345e-7, "a_loss": 2.0}
+    pretrain.Position(quiet=False)(None, 3, row)
+    assert json.loads(capsys.readouterr().out) == row | {"loss": 1.2346, "learning_rate": 1.23e-7}
+
+
+@pytest.mark.parametrize("lowercase", [True, False])
+def test_the_command_says_that_a_learned_vocabulary_is_of_lower_cased_texts(
+    asked, capsys, lowercase
+):
+    key = f"lowercase = {str(lowercase).lower()}"
+    text = TEXTS + SMALL.replace("vocab_size = 90", f"vocab_size = 90\n{key}")
+    Path("recipe.toml").write_text(text)
+    asked("--config", "recipe.toml")
+    assert ("of lower-cased texts without accents" in capsys.readouterr().out) == lowercase
 
 
 def test_the_grammar_needs_its_own_words_in_a_vocabulary(zoo, vocabulary, capsys):

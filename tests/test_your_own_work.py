@@ -395,9 +395,8 @@ def test_the_callback_for_tensorboard_writes_each_number_of_the_log(in_python, m
 
 @pytest.mark.slow
 def test_tensorboard_reads_what_the_callback_wrote(in_python):
-    pytest.importorskip("tensorboard", reason="the course does not need it")
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
+    reader = "tensorboard.backend.event_processing.event_accumulator"
+    EventAccumulator = pytest.importorskip(reader, reason="not needed").EventAccumulator
     carry_out(blocks("8.", "python")[:1], in_python)
     (events := EventAccumulator("logged/tensorboard")).Reload()
     found = [(event.step, event.value) for event in events.Scalars("held_out_loss")]

@@ -103,7 +103,7 @@ def _kind(path):
 def _files(path, unwanted):
     """The path itself, or the files of a folder that hold texts."""
     if not os.path.exists(path):
-        told = f"no file {shown(str(path))}, and not 'reviews', 'docs' or 'hub:NAME'"
+        told = f"no file {shown(str(path))}, and not 'grammar', 'reviews', 'docs' or 'hub:NAME'"
         raise FileNotFoundError(f"unknown corpus: {told}")
     if path.is_dir():
         files, left = _sorted_out(path, unwanted)
@@ -114,7 +114,7 @@ def _files(path, unwanted):
     told = "; ".join(f"{len(names):,} {why}: {_some(names)}" for why, names in left.items())
     count = sum(map(len, left.values()))
     if not files:
-        kinds = f"{', '.join(_KINDS)} file, with or without .gz"
+        kinds = f"{', '.join(_KINDS)} file (all but .parquet also as .gz)"
         told = f". It holds {told}" if told else ""
         raise ValueError(f"{path} is no {kinds}, and no folder that holds one{told}")
     if left:
@@ -342,7 +342,7 @@ def _cell(row, column, place):
     """The text in a row's column."""
     if not isinstance(row, dict) or column not in row:
         have = shown(list(row) if isinstance(row, dict) else row)
-        raise ValueError(f"{place}: no column {column!r} in {have}; write FILE:COLUMN for yours")
+        raise ValueError(f"{place}: no column {column!r} in {have}; write PATH:COLUMN for yours")
     if None in row:  # where the reader puts what has no column
         told = "quote a cell that holds a comma (in a .tsv file, none may hold a tab)"
         raise ValueError(f"{place}: more cells than columns; {told}")
