@@ -36,9 +36,11 @@ import json
 import math
 import os
 import re
+import signal
+import threading
 import tomllib
 import warnings
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from inspect import signature
 from itertools import islice
@@ -104,15 +106,19 @@ READ_HERE = {
 
 
 def main(arguments=None):
-    """The command line. Returns its exit status: 0, 1 after one line of error, 130 after Ctrl-C."""
+    """The command line. Returns its exit status: 0, 1 after one line of error, 130 after Ctrl-C.
+
+    SIGTERM, by which a batch system ends a job, is told like Ctrl-C; the exit status is then 143.
+    """
     options = parse(arguments)
     out, resume = options.pop("out"), options.pop("resume", False)
     try:
-        pretrain(read_recipe(options.pop("config", None), options), out, resume=resume)
+        with _terminated_as_by_ctrl_c():
+            pretrain(read_recipe(options.pop("config", None), options), out, resume=resume)
     except KeyboardInterrupt as error:
         early = f"stopped before the first step; {remains(out)}"
         print(_ended([], error) or early, file=sys.stderr)
-        return 130
+        return 143 if isinstance(error, Terminated) else 130
     except (ValueError, OSError, TrainingStopped, MemoryError, torch.OutOfMemoryError) as error:
         said = str(error) or "there is not enough memory"
         print(_ended([f"error: {said}"], error), file=sys.stderr)
@@ -124,6 +130,28 @@ def main(arguments=None):
         print(_ended([f"error: {told}"], error), file=sys.stderr)
         return 1
     return 0
+
+
+class Terminated(KeyboardInterrupt):
+    """The system asked this process to end, by SIGTERM."""
+
+
+@contextmanager
+def _terminated_as_by_ctrl_c():
+    """Turns SIGTERM into `Terminated`, but for several processes, which torchrun ends itself."""
+
+    def terminate(number, frame):
+        raise Terminated
+
+    alone = int(os.environ.get("WORLD_SIZE", 1)) == 1
+    if not alone or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, terminate)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _ended(said, error):

@@ -1063,6 +1063,20 @@ def test_a_stopped_run_says_what_there_is_and_goes_on_from_there(
     assert model_file() == model_file(Path("whole"))
 
 
+def test_a_batch_system_that_ends_a_job_is_told_what_there_is(monkeypatch, capsys):
+    before = signal.getsignal(signal.SIGTERM)
+
+    def end_at_5(position, model, step, row):
+        position.step = step
+        if step == 5:
+            signal.raise_signal(signal.SIGTERM)
+
+    monkeypatch.setattr(pretrain.Position, "__call__", end_at_5)
+    assert call("--config", recipe(), "--checkpoint-every", 2) == 143
+    assert capsys.readouterr().err == f"stopped at step 5; {GOES_ON}"
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
 def test_a_run_that_stops_before_its_first_checkpoint_says_so_and_its_log_is_kept(stopped, capsys):
     assert stopped(KeyboardInterrupt(), 3) == 130
     told = "stopped at step 3; there is no checkpoint yet; --resume would begin anew\n"
@@ -1204,9 +1218,9 @@ def test_a_vocabulary_that_will_not_do_is_one_line(capsys, content, words):
 
 
 def test_the_small_learning_rate_of_a_step_is_printed_with_its_digits(capsys):
-    row = {"loss": 1.23456, "learning_rate": 1.2345e-7, "a_loss": 2.0}
+    row = {"loss": 1.23456, "learning_rate": 1.2341e-7, "a_loss": 2.0}
     pretrain.Position(quiet=False)(None, 3, row)
-    assert json.loads(capsys.readouterr().out) == row | {"loss": 1.2346, "learning_rate": 1.23e-7}
+    assert json.loads(capsys.readouterr().out) == row | {"loss": 1.2346, "learning_rate": 1.234e-7}
 
 
 @pytest.mark.parametrize("lowercase", [True, False])
