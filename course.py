@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The course's front door: sets up, runs, tests and opens it. It needs only Python.
+"""Sets up the course, runs its lessons, tests them, and opens them. It needs only Python.
 
     python3 course.py run  [--only 03 08] [--quick] [--labs] [--device auto] [-p NAME=VALUE ...]
                            [--out DIR] [--jobs N]
@@ -11,16 +11,16 @@
     python3 course.py labs grade FOLDER --out marks.csv | project start | project check FILE
     python3 course.py site [--serve] [--port 8000]
 
-Every command first sees to `.venv` (made when absent, renewed when pyproject.toml or
-constraints.txt has changed) and goes on inside it. `--here` uses the interpreter at hand instead:
-conda, Colab, a prepared GPU machine.
+Every command first makes the folder `.venv` if there is none, renews it if pyproject.toml or
+constraints.txt has changed, and then runs inside it. With `--here` it uses the interpreter that you
+started it with and sets nothing up: for conda, Colab, or a GPU machine that is already prepared.
 
-torch: a torch that the starting interpreter can already import is kept. Otherwise `--cpu` asks for
-the CPU build and `--cuda` for the CUDA build; without either, Linux gets the CUDA build only where
-there is an NVIDIA driver.
+A torch that the starting interpreter can already import is kept. Otherwise `--cpu` installs the CPU
+build of torch, and `--cuda` installs its CUDA build. If neither is given, Linux gets the CUDA build
+only where there is an NVIDIA driver.
 
-Exit status: 0 when all went well, 1 when something failed, 2 for a request that cannot be met, 130
-after Ctrl-C.
+Exit status: 0 if all went well, 1 if something failed, 2 if the request cannot be met, 130 after
+Ctrl-C.
 """
 
 import sys
@@ -604,9 +604,10 @@ COMPARED += ["--nbval-sanitize-with", ROOT / "tests" / "nbval_sanitize.cfg"]
 
 @contextlib.contextmanager
 def cpu_environment():
-    """`child_environment` in which torch finds no accelerator: what is stored is a CPU's. These
-    variables hide the devices of CUDA, ROCm and XPU from every process below. No variable hides
-    Apple's MPS, so that each kernel starts with a file that does, and tests/conftest.py, too."""
+    """`child_environment` in which torch finds no accelerator, because what is stored was computed
+    on a CPU. These variables hide the devices of CUDA, ROCm and XPU from every process below. No
+    variable hides Apple's MPS. Therefore a file that hides it is run by each kernel at its start,
+    and by tests/conftest.py."""
     with child_environment() as env:
         hidden = {"CUDA_VISIBLE_DEVICES": "-1", "HIP_VISIBLE_DEVICES": "-1"}
         hidden |= {"ONEAPI_DEVICE_SELECTOR": "opencl:cpu"}
@@ -620,8 +621,8 @@ def test(args) -> int:
 
 def test_on_a_device(args) -> int:
     """Execute every lesson and lab on a device and compare what they print with what is stored.
-    Labs have no DEVICE: they take the accelerator where `train` does so by itself. Close as
-    `test_on_the_cpu` does; each lesson is a step, and each of its cells a check."""
+    Labs have no DEVICE: in them `train` takes the accelerator by itself. The last lines are like
+    those of `test_on_the_cpu`: each lesson is a step, and each of its cells is a check."""
     lessons = plan(args)
     check_device(args.device)
     sys.path.insert(0, str(ROOT / "tests"))
@@ -882,7 +883,7 @@ def folder(text: str) -> Path:
 def parse(argv: list[str]) -> argparse.Namespace:
     common = argparse.ArgumentParser(add_help=False, argument_default=argparse.SUPPRESS)
     option = common.add_argument
-    option("--here", action="store_true", help="use the interpreter at hand; set nothing up")
+    option("--here", action="store_true", help="use the Python that runs this; set nothing up")
     option("--notebooks", type=Path, help=argparse.SUPPRESS)  # other lessons, for tests
     builds = common.add_mutually_exclusive_group()
     for build, text in {"cpu": f"{CPU_SIZE}", "cuda": f"{CUDA_SIZE}; Linux"}.items():
@@ -904,30 +905,32 @@ def parse(argv: list[str]) -> argparse.Namespace:
             option("--quick", action="store_true", help="the smaller sizes that the lessons name")
             devices = ["auto", "cpu", "cuda", "mps"]
             option("--device", choices=devices, help="set DEVICE in the lessons")
-            text = "set parameters of the lessons"
+            text = "set parameters of the lessons, as in SEED=1"
             option("-p", default=[], metavar="NAME=VALUE", help=text, **many)
             text = "where executed notebooks go (default: build/executed)"
             option("--out", type=folder, default=ROOT / "build/executed", metavar="DIR", help=text)
-            option("--labs", action="store_true", help="the labs' own solutions, too")
-            text = "lessons at once (default: one for each idle core, at most 4)"
+            option("--labs", action="store_true", help="also run the labs' solutions")
+            text = "lessons that run at once (default: one for each idle core, at most 4)"
             option("--jobs", type=whole_number(1), metavar="N", help=text)
             text = "end a cell that runs longer (default: 1800; 0: never)"
             seconds = {"dest": "limit", "type": whole_number(0), "default": 1800}
             option("--cell-timeout", metavar="SECONDS", help=text, **seconds)
         elif name == "test":
             option("--quick", action="store_true", help="leave out slow tests and the lessons")
-            option("--site", action="store_true", help="the site's tests, too, in a Chromium")
-            option("--style", action="store_true", help="remarks on lessons' style are failures")
-            text = "instead: execute the lessons and labs on this device (cuda, cuda:1, mps), and "
-            option("--device", metavar="DEVICE", help=text + "compare what they print")
-            text = "with --device: lessons by number or name"
+            text = "also test the web site, in the browser Chromium"
+            option("--site", action="store_true", help=text)
+            text = "count remarks on the style of lessons as failures"
+            option("--style", action="store_true", help=text)
+            text = "instead of all tests: execute lessons and labs on this device (cuda, cuda:1, "
+            option("--device", metavar="DEVICE", help=text + "mps) and compare what they print")
+            text = "with --device: only these lessons, by number or name"
             option("--only", metavar="LESSON", help=text, **many)
-            text = "with --device: lessons at once (default: one for each idle core, at most 4)"
+            text = "with --device: lessons that run at once (default: as for run)"
             option("--jobs", type=whole_number(1), metavar="N", help=text)
         elif name == "lesson":
             option("number", metavar="NN", help="the lesson's number or name")
-            option("--lab", action="store_true", help="its lab instead")
-            option("--text", action="store_true", help="write it as text, to edit")
+            option("--lab", action="store_true", help="the lab of the lesson instead")
+            option("--text", action="store_true", help="write it as a text file, to edit")
         elif name == "site":
             option("--serve", action="store_true", help="show it at an address of this machine")
             text = "the address's port (default: 8000; 0: any that is free)"
@@ -945,11 +948,11 @@ def parse(argv: list[str]) -> argparse.Namespace:
     elif args.command == "test" and args.device:
         if args.quick or args.site or args.style:
             parser.error("--device is for the lessons: leave out --quick, --site and --style")
-        # What `run` would take; papermill injects DEVICE.
+        # The options that `run` has; papermill injects DEVICE.
         args.out = ROOT / "build" / f"executed-{args.device.replace(':', '-')}"
         args.p, args.labs, args.limit = [], True, 1800
     elif args.command == "test" and (args.only or args.jobs):
-        parser.error("--only and --jobs go with --device: without it, every lesson is compared")
+        parser.error("--only and --jobs need --device: without it, every lesson is compared")
     return args
 
 

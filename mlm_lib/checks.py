@@ -184,7 +184,7 @@ def ids(name, value, shape="(B, T)", *, size=None, ignore=None):
 
 
 def known_ids(name, value, size):
-    """Ids for an embedding of `size` rows; only on a CPU are they looked at.
+    """Ids for an embedding of `size` rows. They are looked at only if they are on a CPU.
 
     Raises:
         IndexError: an id that is not in 0..size−1. torch raises the same, but names nothing.
@@ -193,7 +193,9 @@ def known_ids(name, value, size):
         least, most = value.aminmax()
         if least < 0 or most >= size:
             wrong = (least if least < 0 else most).item()
-            raise IndexError(f"{name} holds {wrong}, out of range: only 0 to {size - 1} are known")
+            raise IndexError(
+                f"{name} holds {wrong}, out of range: only ids from 0 to {size - 1} are known"
+            )
     return value
 
 

@@ -22,14 +22,15 @@ def load_corpus(source, split="train", *, seed=0):
 
     Args:
         source: `"grammar"` (a sample of `data/grammar.toml`'s documents), `"reviews"`, `"docs"`, a
-            path, or `"hub:NAME[:CONFIG][:COLUMN]"`. A path names a file or a folder. In a `.txt` or
-            `.text` file, blank lines part the texts; without blank lines, each line is a text. In a
-            table (`.csv`, `.tsv`, `.jsonl`, `.json`, `.parquet`) the column `text` is read; another
-            is named after a colon, as in `films.csv:body` or `my_folder:body`. All but Parquet may
-            be packed as `.gz`. Of a folder all such files are read, in the folders below as well,
-            but for hidden files, files named README, LICENSE and the like, and, as in `aclImdb`,
-            lists beside the folders `pos` and `neg`. A warning counts and names what is left out;
-            Markdown is, since its marks are no prose.
+            path, or `"hub:NAME[:CONFIG][:COLUMN]"`. A path names a file or a folder. If a `.txt` or
+            `.text` file has blank lines, they separate the texts; if it has none, each line is a
+            text. In a table (`.csv`, `.tsv`, `.jsonl`, `.json`, `.parquet`) the column `text` is
+            read. Another column is named after a colon, as in `films.csv:body` or
+            `my_folder:body`. All of these files but Parquet may be packed as `.gz`. Of a folder all
+            such files are read, also those in the folders below it. Left out are hidden files,
+            files named README, LICENSE and the like, and, as in `aclImdb`, lists beside the folders
+            `pos` and `neg`. Markdown is not read, because its marks are not prose. A warning counts
+            and names the files that are left out, except the hidden ones.
         split: `"train"` (80%), `"validation"` (10%) or `"test"` (10%). A hub data set keeps the
             splits it has.
         seed: chooses another division into splits. The division depends on the texts and the seed
@@ -37,7 +38,7 @@ def load_corpus(source, split="train", *, seed=0):
 
     Raises:
         ValueError: unknown split, a kind of file that is not read, a file without text or not in
-            UTF-8, a missing column, a cell with half a character, an empty split.
+            UTF-8, a missing column, a cell that holds half of a character, an empty split.
         FileNotFoundError: no corpus of that name and no file at that path.
         ConnectionError: a hub name without a network and not in the local cache.
     """
@@ -52,15 +53,15 @@ def load_corpus(source, split="train", *, seed=0):
 def split_to_train(source, share=None, *, without=(), seed=0):
     """The texts to train on, those held out to evaluate on, and those of a test split, as lists.
 
-    A test split is kept where others measure on one: the course's corpora have it, since lessons
-    measure on it, and so do some hub data sets. Of your own files no text is kept for a test.
+    A test split is kept only where it is used: the course's corpora have one, because lessons
+    measure on it, and some hub data sets have one. Of your own files no text is kept for a test.
 
     Args:
         source: as `load_corpus` takes it.
-        share: the share of the distinct texts that is held out. None takes a hub data set's own
-            validation split, if it has one, and otherwise a tenth, the validation split of
+        share: the share of the distinct texts that is held out. None takes the validation split of
+            a hub data set, if it has one, and otherwise a tenth: the validation split of
             `load_corpus`.
-        without: files that are not read, although the folder `source` holds them.
+        without: files of the folder `source` that are not read.
         seed: as of `load_corpus`.
 
     Raises:
@@ -93,10 +94,12 @@ def split_to_train(source, share=None, *, without=(), seed=0):
     if not rank:
         raise ValueError(f"{source} holds no text")
     if share and len(rank) < 3:
-        told = f"{source} holds {len(rank)} distinct texts, too few to hold some out"
-        raise ValueError(f"{told}; add texts, or name others to evaluate on: validation = PATH")
+        told = f"{source} holds {len(rank)} distinct texts, too few to hold some of them out"
+        raise ValueError(
+            f"{told}; add texts, or name other texts to evaluate on: validation = PATH"
+        )
     if count >= len(rank):
-        told = f"validation_share={share} holds all {len(rank):,} distinct texts of {source} out"
+        told = f"validation_share={share} holds out all {len(rank):,} distinct texts of {source}"
         raise ValueError(f"{told}; lower it")
     held = set(rank[:count])
     train = [text for text in texts if text not in held and text not in kept]
@@ -142,7 +145,7 @@ def pack_blocks(encoded, block_size, *, cls_id, sep_id):
 
 
 def _ranked(texts, seed):
-    """The distinct texts in an order that looks random."""
+    """The distinct texts in an order that looks random, by the texts and the seed alone."""
 
     def number(text):
         return hashlib.blake2b(f"{seed}\0{text}".encode(), digest_size=8).digest()

@@ -107,7 +107,7 @@ def encoded(model, tokenizer, text):
     if last >= known:
         token = f"{tokens_of(tokenizer, [last])[0]!r} has the id {last}"
         adds = "resize_token_embeddings of transformers adds rows for new tokens"
-        raise ValueError(f"{token}, and this model knows {known} tokens only; {adds}")
+        raise ValueError(f"{token}, but this model knows {known} tokens only; {adds}")
     return row
 
 
@@ -119,7 +119,8 @@ def mask_of(tokenizer):
     """
     index = tokenizer.mask_token_id
     if index is None:
-        raise ValueError("the tokenizer has no mask token; take that of a masked language model")
+        told = "the tokenizer has no mask token; take the tokenizer of a masked language model"
+        raise ValueError(told)
     return index, tokens_of(tokenizer, [index])[0]
 
 
@@ -359,12 +360,14 @@ def _text(tokenizer, row):
 
 
 def pseudo_log_likelihood(model, tokenizer, texts, *, whole_word=False, batch_size=64):
-    """How likely a masked model finds whole texts: each token is hidden in turn, and -log P summed.
+    """How likely a masked model finds whole texts: each token is hidden in turn, and log P summed.
 
-    No probability of a text: the answers need not agree with one another. A score to compare texts
-    by. Source: Salazar et al. 2020. A piece of a split word is easy to guess from its other pieces,
-    so with `whole_word` those to its right are hidden with it (Kauf and Ivanova 2023). `[UNK]` is a
-    token as any other; `[CLS]`, `[SEP]`, `[PAD]` and `[MASK]` are seen but not scored.
+    The result is not the probability of a text, because the answers need not agree with one
+    another. It is a score to compare texts by (Salazar et al. 2020). A piece of a split word is
+    easy to guess from its other pieces, so with `whole_word` the pieces to its right are hidden
+    together with it (Kauf and Ivanova 2023). `[UNK]` is scored like any other token: if it were
+    left out, an unknown word would cost nothing, and of two texts the one with more unknown words
+    would win. `[CLS]`, `[SEP]`, `[PAD]` and `[MASK]` are seen but not scored.
 
     Args:
         model, tokenizer: ours or transformers'.

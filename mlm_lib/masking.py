@@ -182,12 +182,13 @@ def marks_pieces(tokenizer):
 class MaskingCollator:
     """Turn a list of encoded texts into a padded, freshly masked batch: a `collate_fn`.
 
-    Each epoch has new masks, and a program that is run again with the same `seed` has the same
-    masks again: those of the collator's first batch, of its second, and so on. In the workers of a
-    `DataLoader`, which are new processes in each epoch and count from 0 again, the seed that the
-    loader draws for them by torch's generator enters as well. If `set_epoch(epoch)` is called
-    before each epoch, the masks depend on nothing but `seed`, epoch and number of the batch, and
-    are the same with any number of workers, as long as these are not persistent.
+    Each epoch has new masks. A program that is run again with the same `seed` has the same masks
+    again, in the collator's first batch, in its second, and so on. The workers of a `DataLoader`
+    are new processes in each epoch, and count their batches from 0 again. Therefore their masks
+    depend also on the seed that the loader draws for them with torch's generator. If
+    `set_epoch(epoch)` is called before each epoch, the masks depend only on `seed`, on the epoch
+    and on the number of the batch. They are then the same with any number of workers, unless the
+    workers are persistent.
 
     Args:
         tokenizer: a `WordPieceTokenizer` or a transformers tokenizer.

@@ -19,9 +19,9 @@ Each table of a recipe holds the arguments of one class, whose checks and defaul
     [save]       dtype = "float32", "float16" or "bfloat16"
 
 `[model] from = "course-bert"` goes on with the weights, the sizes and the tokenizer of a
-checkpoint. Of its sizes a recipe may then say another dropout, and a smaller `max_length`, which
-cuts the rows and leaves the model its positions. The evaluation also runs before the first step,
-so that the log holds what training has changed. Built in lessons 08, 15 and 16.
+checkpoint. A recipe may then set only another dropout and a smaller `max_length`, which makes the
+rows shorter and leaves the model all its positions. The evaluation also runs before the first step,
+so that the log shows what training has changed. Built in lessons 08, 15 and 16.
 """
 
 import sys
@@ -36,9 +36,11 @@ import json
 import math
 import os
 import re
+import signal
+import threading
 import tomllib
 import warnings
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from inspect import signature
 from itertools import islice
@@ -89,7 +91,7 @@ COLLATORS = {"masked": MaskingCollator, "diffusion": DiffusionCollator}  # by ob
 # By [model] encoder, and how much wider than hidden_size the feed-forward part is, if not said.
 ENCODERS = {"bert": (EncoderConfig, 4), "modern": (ModernConfig, 1.5)}
 SHORTEST = 3  # ids in a row: [CLS], a word, [SEP]
-# What may stand for a value in a recipe, where neither annotation nor default tells: by its key.
+# The types that a value in a recipe may have, by its key, if neither annotation nor default tells.
 KINDS = {
     "sentences": [list], "worlds": [list], "initial_alphabet": [str, list], "lowercase": [bool],
 }  # fmt: skip
@@ -104,15 +106,19 @@ READ_HERE = {
 
 
 def main(arguments=None):
-    """The command line. Returns its exit status: 0, 1 after one line of error, 130 after Ctrl-C."""
+    """The command line. Returns its exit status: 0, 1 after one line of error, 130 after Ctrl-C.
+
+    SIGTERM, by which a batch system ends a job, is told like Ctrl-C; the exit status is then 143.
+    """
     options = parse(arguments)
     out, resume = options.pop("out"), options.pop("resume", False)
     try:
-        pretrain(read_recipe(options.pop("config", None), options), out, resume=resume)
+        with _terminated_as_by_ctrl_c():
+            pretrain(read_recipe(options.pop("config", None), options), out, resume=resume)
     except KeyboardInterrupt as error:
         early = f"stopped before the first step; {remains(out)}"
         print(_ended([], error) or early, file=sys.stderr)
-        return 130
+        return 143 if isinstance(error, Terminated) else 130
     except (ValueError, OSError, TrainingStopped, MemoryError, torch.OutOfMemoryError) as error:
         said = str(error) or "there is not enough memory"
         print(_ended([f"error: {said}"], error), file=sys.stderr)
@@ -120,10 +126,32 @@ def main(arguments=None):
     except RuntimeError as error:
         if not distributed.is_initialized():
             raise
-        told = f"this process failed, or was left by another one ({str(error).splitlines()[0]})"
+        told = f"this process failed, or another one ended ({str(error).splitlines()[0]})"
         print(_ended([f"error: {told}"], error), file=sys.stderr)
         return 1
     return 0
+
+
+class Terminated(KeyboardInterrupt):
+    """The system asked this process to end, by SIGTERM."""
+
+
+@contextmanager
+def _terminated_as_by_ctrl_c():
+    """Turns SIGTERM into `Terminated`, but for several processes, which torchrun ends itself."""
+
+    def terminate(number, frame):
+        raise Terminated
+
+    alone = int(os.environ.get("WORLD_SIZE", 1)) == 1
+    if not alone or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, terminate)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _ended(said, error):
@@ -143,7 +171,7 @@ def remains(out):
 
 
 def read_recipe(file=None, options=None):
-    """A recipe as a dictionary of tables: what the file says, before `DEFAULTS`.
+    """A recipe as a dictionary of tables: what the options say, then the file, then `DEFAULTS`.
 
     Args:
         file: a TOML file, or None.
@@ -183,7 +211,7 @@ def complete(tables):
     for part in recipe["data"]:
         if not isinstance(part, dict):
             raise ValueError(f"data holds {part!r}; something like {DEFAULTS['data'][0]} is needed")
-    # What a checkpoint settles has no defaults, nor has what a vocabulary settles.
+    # What a checkpoint or a vocabulary decides has no defaults.
     if "from" in recipe["model"]:
         recipe["model"] = dict(tables["model"])
     if "from" in recipe["model"] or "vocab_file" in recipe["tokenizer"]:
@@ -194,14 +222,14 @@ def complete(tables):
 def made(table, make, said, /, *arguments, **given):
     """What a class or function makes of a table.
 
-    A mistake of a recipe is found here, before the call, or by a check that `make` has. Any other
-    error is one of the course, and keeps its traceback.
+    A mistake in a recipe is found here before the call, or by a check in `make`. Any other error is
+    a mistake in the course, and keeps its traceback.
 
     Args:
         table: the name of the table, which goes before what is refused.
         make: the class or function whose parameters are the keys of the table.
         said: the table, a dictionary.
-        arguments, given: what `make` takes besides, and a recipe cannot say.
+        arguments, given: what else `make` takes, which a recipe cannot set.
 
     Raises:
         ValueError: a key that does not exist, a value of another kind, or one that `make` refuses.
@@ -228,7 +256,7 @@ def made(table, make, said, /, *arguments, **given):
 
 
 def _kinds_of(parameter):
-    """The types of a value in TOML, by the annotation or the default; none if both are silent."""
+    """The types of a value in TOML, by its annotation or default; no type if neither shows one."""
     said = parameter.annotation is not parameter.empty
     kind = parameter.annotation if said else type(parameter.default)
     kinds = {AS_TOML.get(one, one) for one in get_args(kind) or [kind]} - {type(None)}
@@ -296,19 +324,22 @@ def pretrain(recipe, out, *, resume=False):
 
         if main_process:
             size = sum(parameter.numel() for parameter in model.parameters())
-            print(f"{size:,} parameters, {len(tokenizer):,} different tokens")
+            learned = start is None and tokenizer.lowercase
+            how = ", of lower-cased texts without accents" if learned else ""
+            print(f"{size:,} parameters, {len(tokenizer):,} different tokens{how}")
             print("\n".join(data.said()))
             steps = -(-len(data) // config.batch_size)  # the last batch of an epoch may be smaller
-            rows = f"{len(data):,} rows of {sum(data.lengths):,} tokens in an epoch"
-            print(f"{rows}, which takes {steps:,} steps of {config.batch_size} rows")
+            rows = f"{len(data):,} rows with {sum(data.lengths):,} tokens in all"
+            print(f"an epoch has {rows}, and takes {steps:,} steps of {config.batch_size} rows")
             if max_length < shape.max_length:
-                told = f"of the {shape.max_length} positions that the model has and keeps"
-                print(f"a row has at most {max_length} tokens, {told}")
+                told = f"the model keeps its {shape.max_length} positions"
+                print(f"a row has at most {max_length} tokens; {told}")
             print(_what_is_kept(config, out))
             if told := _precision(config, begun):
                 print(told)
             for name, nats in floors.items():
-                print(f"{name}: no model can go below {nats:.4f} nats a word of those held out")
+                told = f"no model can go below {nats:.4f} nats for each hidden word"
+                print(f"{name}: {told} of the documents held out")
             if not begun and start is None:
                 _save_vocabulary(tokenizer, vocab_file)
 
@@ -355,7 +386,7 @@ def _start(source):
 
 
 def _shape(start, said):
-    """The sizes of the encoder, but for the vocabulary of a new one, and the most ids in a row."""
+    """The sizes of the encoder, without the vocabulary of a new one, and of the longest row."""
     said = dict(said)
     if start is None:
         encoder = choice("[model] encoder", said.pop("encoder", "bert"), ENCODERS)
@@ -371,8 +402,8 @@ def _shape(start, said):
         if name not in settled:
             raise ValueError(no_such("[model]", name, ["from", *free]))
         if name not in free:  # another num_heads, say, would fit and be wrong
-            told = f"only {', '.join(free)} may be said beside from"
-            raise ValueError(f"[model] has {name!r}, which the checkpoint settles; {told}")
+            told = f"beside from, only {', '.join(free)} may be given"
+            raise ValueError(f"[model] has {name!r}, which the checkpoint decides; {told}")
     most, max_length = shape.max_length, said.pop("max_length", shape.max_length)
     if whole_number("[model] max_length", max_length, SHORTEST) > most:
         told = f"the checkpoint was made for rows of at most {most} tokens; lower it"
@@ -402,7 +433,8 @@ def _tokenizer(start, data, own, said):
     """
     if start is not None:
         if said:
-            raise ValueError("[tokenizer] is that of [model] from; leave this table out")
+            told = "[tokenizer] cannot be set, because the checkpoint of [model] from has its own"
+            raise ValueError(f"{told}; leave this table out")
         return start[1]
     if "vocab_file" in said:
         return made("[tokenizer] with vocab_file", _read_vocabulary, said, own)
@@ -412,19 +444,25 @@ def _tokenizer(start, data, own, said):
 
 
 def _read_vocabulary(own, vocab_file, lowercase=None):
-    """The tokenizer of a vocab.txt, or of the copy of it that a run which goes on has."""
+    """The tokenizer of a vocab.txt, or of its copy in the folder of a run that goes on."""
     file = own or Path(path_name("vocab_file", vocab_file)).expanduser()
     if own and lowercase is None:  # as the files beside the original said when the run began
         lowercase = json.loads(_beside(own).read_text("utf-8"))["do_lower_case"]
     try:
         how = {} if lowercase is None else {"lowercase": lowercase}
         return WordPieceTokenizer.from_vocab(file, **how)
+    except FileNotFoundError:
+        there = "a vocab.txt with one token a line, or the folder of one, is needed"
+        told = (
+            f"[tokenizer] vocab_file={str(vocab_file)!r}; there is no file {str(file)!r}; {there}"
+        )
+        raise FileNotFoundError(told) from None
     except UnicodeDecodeError as error:
         raise ValueError(f"{file} is not UTF-8 ({error})") from error
 
 
 def _save_vocabulary(tokenizer, vocab_file):
-    """Writes a vocab.txt, and beside it how texts are treated, as transformers reads it."""
+    """Writes a vocab.txt, and beside it a file of transformers' that says how texts are read."""
     told = {"tokenizer_class": "BertTokenizer", "do_lower_case": tokenizer.lowercase}
     write(_beside(vocab_file), json.dumps(told))
     tokenizer.save(vocab_file)
@@ -447,7 +485,7 @@ def _model(shape, tokenizer, start, seed):
 
 
 def _refuse_what_no_memory_holds(shape):
-    """Asks for the memory of all weights at once, and fills none of it."""
+    """Asks for the memory of all weights at once, without filling it."""
     try:
         with torch.device("meta"):
             model = MaskedLanguageModel.from_config(shape)
@@ -477,7 +515,9 @@ def _what_is_kept(config, out):
     when = [f"{clock:g} seconds{sooner}"] if clock else []
     when += [f"{config.checkpoint_every:,} steps"] if config.checkpoint_every else []
     when = f"every {' and every '.join(when)}, and at the end" if when else "at the end"
-    return f"a checkpoint {when}, in {out / 'checkpoints'}, where the last {config.keep} are kept"
+    return (
+        f"checkpoints are written {when}, to {out / 'checkpoints'}; it keeps the last {config.keep}"
+    )
 
 
 def _precision(config, begun):
@@ -486,7 +526,7 @@ def _precision(config, begun):
     if config.precision != "auto" or config.device not in ("auto", device):  # `train` refuses this
         return None
     if begun is not None:
-        return "precision: that in which the run began"
+        return "precision: the one in which the run began"
     name, why = precision_taken(device)
     return f"precision: {name}, because {why}"
 
@@ -494,7 +534,8 @@ def _precision(config, begun):
 def _how_to_use(folder):
     """What to write in Python to use a saved model, in one line."""
     name = str(folder)
-    return f"use it by transformers.pipeline('fill-mask', {name!r}) or load_checkpoint({name!r})"
+    ours = f"mlm_lib.pretrained.load_checkpoint({name!r})"
+    return f"to use it in Python: transformers.pipeline('fill-mask', {name!r}) or {ours}"
 
 
 class Position:
@@ -524,16 +565,16 @@ HELD_OUT_SEED = 2**32 + 1  # of the grammar's held-out documents; only seed 42,9
 
 
 class Mixture:
-    """`Documents`, `Texts` and `Prepared`, together one dataset: rows, new ones in each epoch.
+    """`Documents`, `Texts` and `Prepared` as one dataset, which has new rows in each epoch.
 
     Rows are lists of ids. A part gives them in one sequence or several, of any kind.
 
     Args:
         parts: the data of a recipe.
         settings: what must be the same when a run goes on, beside the texts.
-        former: whether a run goes on that was begun by the rules of an earlier version: of each
-            text only what lies within `max_length` is trained on, and of the texts a tenth is not
-            used. Such a run then ends as it would have ended.
+        former: whether the run was begun by an earlier version, which trained only on the first
+            `max_length` ids of each text, and left a tenth of the texts unused. Such a run goes on
+            by these rules, and ends as it would have ended.
     """
 
     def __init__(self, parts, settings, *, former=False):
@@ -599,7 +640,7 @@ class Mixture:
         return looks, floors
 
     def said(self):
-        """A sentence for each part: what is trained on, what is held out, what is kept of it."""
+        """A sentence for each part: what is trained on, what is held out, how much is kept."""
         said = [part.said() for part in self.parts]
         if self.former:
             said.append("this run was begun by an earlier version, and goes on by its rules")
@@ -615,8 +656,8 @@ class Mixture:
 class Texts:
     """A corpus of texts: `copies` of each in an epoch, and a share of it again as long blocks.
 
-    A text longer than a row is cut into several rows. What is not held out is trained on, but for
-    the test split of a corpus that has one (see `split_to_train`).
+    A text longer than a row is cut into several rows. All texts that are not held out are trained
+    on, except the test split of a corpus that has one (see `split_to_train`).
 
     Args:
         corpus: what `load_corpus` takes.
@@ -625,12 +666,13 @@ class Texts:
             of so many, others in each epoch; None makes no blocks.
         validation: a file or folder of texts to evaluate on. Then nothing is held out of `corpus`;
             a file of these texts in the folder `corpus` is not trained on.
-        validation_share: the share of the texts that is held out; None is a tenth, or the
-            validation split that a hub data set has of its own.
+        validation_share: the share of the texts that is held out; None is a tenth, or the own
+            validation split of a hub data set.
 
     Attributes:
-        counts: how many texts are trained on (`texts`), held out (`held`), left for a `test`, or
-            hold no known word (`unknown`), and how many of the `tokens` to train on are `kept`.
+        counts: how many texts are trained on (`texts`), held out (`held`) and in the test split
+            (`test`), how many of the first hold no known word (`unknown`), and how many of the
+            `tokens` to train on are `kept`.
     """
 
     masking = {}  # of what is held out: 80/10/10
@@ -649,12 +691,14 @@ class Texts:
             if not self.validation:
                 raise ValueError(f"{validation=} holds no text")
             if both := len(set(self.validation) & set(self.train)):
-                told = f"{both:,} of the texts of {validation} are also in {corpus}, and trained on"
+                told = (
+                    f"{both:,} of the texts of {validation} are also in {corpus} and are trained on"
+                )
                 warnings.warn(f"{told}: the loss on them says nothing about new texts")
         self.former = False
 
     def follow_former_rules(self):
-        """Reads the texts, and cuts their rows, as a run did that was begun by those rules."""
+        """Reads the texts, and cuts their rows, as the earlier version did."""
         self.train, self.validation, self.test = (load_corpus(self.corpus, s) for s in SPLITS)
         self.former = True
 
@@ -692,7 +736,7 @@ class Texts:
     def said(self):
         """A sentence on what is trained on, held out and not used."""
         told = told_of(self.name, self.counts, len(self.rows))
-        return told + f"; {len(self.test):,}, the test split, are not used" * bool(self.test)
+        return told + f"; the {len(self.test):,} of the test split are not used" * bool(self.test)
 
     def epoch(self, epoch):
         every = self.blocks_every or 1
@@ -725,7 +769,7 @@ class Documents:
         self.known, self.former = self.train + self.validation, False
 
     def follow_former_rules(self):
-        """Cuts long documents short, as a run did that was begun by those rules."""
+        """Cuts off the ends of long documents, as the earlier version did."""
         self.former = True
 
     def _of_epoch(self, epoch):
@@ -788,7 +832,7 @@ def begun_by_former_rules(out):
         state = Checkpoints(out / "checkpoints").last() / STATE
         run = torch.load(state, map_location="cpu", weights_only=True, mmap=True)["run"]
         return "data.rows" not in run
-    except Exception:  # a damaged one, whatever it holds: `train` says so
+    except Exception:  # the checkpoint is damaged, and `train` will say so
         return False
 
 
@@ -798,7 +842,7 @@ def _encoded(tokenizer, texts):
 
 
 def _rows(tokenizer, encoded, max_length):
-    """All rows of some texts, of each as many as it needs."""
+    """The rows of some texts; each text has as many rows as it needs."""
     special = set(tokenizer.all_special_ids)  # unknown words among them
     return [row for ids in encoded for row in cut(ids, max_length, special)]
 

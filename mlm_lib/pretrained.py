@@ -93,7 +93,7 @@ READ = (
 )  # fmt: skip
 SAFE, PICKLED = "model*.safetensors", "pytorch_model*.bin"  # the second where there is no first
 MODELS = {"bert": BertForMaskedLM, "modernbert": ModernBertForMaskedLM}
-# What transformers writes before the names of an encoder's weights, and a name that each has once.
+# What transformers writes before the names of an encoder's weights, and a name that comes once.
 BASES = {"bert": "bert.", "modernbert": "model."}
 WORDS = {
     "bert": "embeddings.word_embeddings.weight",
@@ -149,7 +149,7 @@ def to_hf(model):
     if not _has_a_class(model):
         needed = "a MaskedLanguageModel of a BertEncoder or a ModernEncoder and its own head"
         told = f"transformers has no class for this {type(model).__name__}; {needed} is needed"
-        raise ValueError(f"{told}, neither compiled nor wrapped; keep any other with torch.save")
+        raise ValueError(f"{told}, neither compiled nor wrapped; save other models with torch.save")
     encoder, head = model.embedder, model.head
     tied = head.token_embedding is encoder.embeddings.word
     with torch.random.fork_rng(devices=[]):  # draws nothing that others would have drawn
@@ -198,7 +198,9 @@ def load_checkpoint(name="course-bert", *, device="cpu"):
     _check_sizes(tokenizer, theirs.config.vocab_size)
     doubts = _doubts(tokenizer, theirs.config)
     if absent:
-        doubts.append(f"it has no {', '.join(absent)}: this is fresh, so train it before use")
+        told = f"it has no {', '.join(absent)}: a fresh head with random weights stands there"
+        remedy = "[training] head_steps of a recipe trains the head first"
+        doubts.append(f"{told}, so train it before use ({remedy})")
     broken = [name for name, weight in theirs.named_parameters() if not weight.isfinite().all()]
     if broken:
         doubts.append(f"{len(broken)} of its weights hold NaN or infinity, such as {broken[0]}")
@@ -277,7 +279,7 @@ def find_checkpoint(name):
         folder = Path(snapshot_download(name, **wanted, **limit))
         if not any(folder.glob(SAFE)):
             snapshot_download(name, allow_patterns=PICKLED, **limit)
-        # A page or nothing at all, sent in a file's place, is in the cache now: it is fetched anew.
+        # If the hub sent a page or nothing in place of a file, that is in the cache: fetch it anew.
         if wrong := _of_other_size(folder, sizes):
             snapshot_download(name, allow_patterns=wrong, force_download=True, **limit)
         wrong = _of_other_size(folder, sizes)
@@ -301,8 +303,8 @@ def _of_other_size(folder, sizes):
 def _limited(most):
     """A progress bar that ends a download once it has received more than so many bytes.
 
-    huggingface_hub asks again as long as something comes, so that a server which hangs up before
-    the end of a file, each time, would be asked for ever.
+    huggingface_hub asks again as long as it receives something. Therefore a server that hangs up
+    before the end of a file each time would be asked for ever.
     """
 
     class Limited(tqdm):
@@ -311,7 +313,8 @@ def _limited(most):
         def update(self, n=1):
             self.received += max(n or 0, 0)  # less than 0 where a file is begun anew
             if self.received > most > 0:
-                raise OSError(f"it broke off again and again, after {self.received:,} bytes in all")
+                told = "the download broke off again and again"
+                raise OSError(f"{told}, after {self.received:,} bytes in all")
             return super().update(n)
 
     return Limited
@@ -428,19 +431,21 @@ def _read_model(folder):
     if wrong:
         told = f"{folder} lacks {len(wrong)} weights of its configuration: {wrong[0]}"
         others = sorted(info["unexpected_keys"])
-        raise ValueError(f"{told}; it holds {others[0]}, which has no place" if others else told)
+        raise ValueError(
+            f"{told}; it holds {others[0]}, for which the model has no place" if others else told
+        )
     return theirs, absent
 
 
 def _weights(folder, kind):
     """A folder's weights under transformers' names, or None where the files have these names.
 
-    Other programs put the weights in a dictionary within the file (`state_dict`, `model`), or
-    something before each name (`module.`, `_orig_mod.`, `model.`); both are taken off here.
+    Other programs put the weights into a dictionary within the file (`state_dict`, `model`), or
+    put something before each name (`module.`, `_orig_mod.`, `model.`). Both are taken off here.
 
     Raises:
-        ValueError: weights that were cast or quantised, which transformers would take for numbers;
-            several models.
+        ValueError: weights that were cast or quantised, which transformers would take for the true
+            numbers; several models.
     """
     files, names, nested = sorted(folder.glob(SAFE)) or sorted(folder.glob(PICKLED)), {}, False
     for file in files:
@@ -448,13 +453,13 @@ def _weights(folder, kind):
         nested |= within
         for name, weight in weights.items():
             whole = not weight.dtype.is_floating_point or weight.dtype.itemsize < 2
-            # Whole are only a buffer of old versions, and single numbers that count something.
+            # Only a buffer of old versions and single numbers that count something may be whole.
             if whole and weight.dim() and not name.endswith("position_ids"):
                 found = f"{name} is {weight.dtype} in {file}"
                 raise ValueError(f"{found}, so quantised; take the original")
             names[name] = name.replace("_orig_mod.", "")  # of torch.compile, also within a name
     before = {_before(name, kind) for name in names.values() if name.endswith(WORDS[kind])}
-    if "" in before:  # then it is transformers' own, whatever is beside it
+    if "" in before:  # then the names are transformers' own, whatever else is there
         before = {""}
     if len(before) > 1:
         found = ", ".join(f"'{name}…'" for name in sorted(before))
@@ -477,7 +482,7 @@ def _before(name, kind):
 
 
 def _of_file(file, kind, device):
-    """(the weights in a file by name, whether they are in a dictionary within the file's)."""
+    """The weights in a file by name, and whether they are in a dictionary within another one."""
     with _quietly(file):
         held = load_state_dict(file, map_location=device)
         models = list(_models_in(held, kind)) or [held]
@@ -500,10 +505,10 @@ def _models_in(held, kind):
 
 @contextmanager
 def _quietly(place, trouble="cannot be read; save or download it again"):
-    """Work of transformers' with one line for whatever it raises, and without what is no news.
+    """Runs code of transformers with one line for whatever it raises, and without false alarms.
 
-    That is its progress bar, and its warning that a checkpoint without a head "seem corrupted":
-    the head that is made then is named in a warning of `load_checkpoint`.
+    It shows no progress bar, and no warning that a checkpoint without a head "seem corrupted",
+    because a warning of `load_checkpoint` names the head that is made then.
     """
     bar, log = logging.is_progress_bar_enabled(), logging.get_logger(LOADER)
     logging.disable_progress_bar()
@@ -535,7 +540,7 @@ def _line(error):
 def _check_sizes(tokenizer, vocab_size):
     last = max(tokenizer.get_vocab().values())
     if last >= vocab_size:
-        told = f"the tokenizer has ids up to {last}, the model {vocab_size} tokens only"
+        told = f"the tokenizer has ids up to {last}, but the model {vocab_size} tokens only"
         raise ValueError(
             f"{told}; resize_token_embeddings of transformers adds rows for new tokens"
         )
@@ -571,10 +576,10 @@ def _doubts(tokenizer, config):
 
 
 def _doubts_of_case(tokenizer):
-    """Whether a WordPiece tokenizer changes letters of its vocabulary, or keeps what it lacks.
+    """Doubts about a tokenizer that loses letters of its vocabulary, or keeps letters it lacks.
 
-    A vocabulary does not tell how its texts were prepared. Where the files beside it do not tell it
-    either, transformers lower-cases, and of a cased vocabulary only small pieces are found.
+    A vocabulary does not say how texts were prepared for it. If the files beside it do not say it
+    either, transformers lower-cases texts, and finds only small pieces of a cased vocabulary.
     """
     made = getattr(tokenizer, "backend_tokenizer", None)
     if made is None or not isinstance(made.model, WordPiece) or made.normalizer is None:
@@ -582,7 +587,7 @@ def _doubts_of_case(tokenizer):
     plain = {}  # words of the vocabulary as they are looked for
     tokens = tokenizer.get_vocab().keys() - tokenizer.get_added_vocab().keys()
     for word in {token.removeprefix("##") for token in tokens}:
-        # What is cut at its marks, such as [unused1], is never looked for.
+        # Words that are split at their marks, such as [unused1], are never looked for.
         if made.pre_tokenizer is None or len(made.pre_tokenizer.pre_tokenize_str(word)) == 1:
             plain[word] = made.normalizer.normalize_str(word).strip()
     capitals = {word for word in plain if word != word.lower()}
@@ -594,9 +599,11 @@ def _doubts_of_case(tokenizer):
         elif " " in plain[example]:
             does, setting = "sets Chinese characters apart", "tokenize_chinese_chars"
         told = f"its tokenizer {does}, so that {len(lost)} words of its vocabulary are never found"
-        return [f'{told}, such as {example!r}; "{setting}": false in tokenizer_config.json may fit']
+        return [
+            f'{told}, such as {example!r}; "{setting}": false in tokenizer_config.json may help'
+        ]
     has_letters = any(word != word.upper() for word in plain)  # that could be capitals
     if has_letters and not capitals and made.normalizer.normalize_str("A") == "A":
-        told = "its tokenizer keeps capital letters, of which its vocabulary has none"
-        return [f'{told}; "do_lower_case": true in tokenizer_config.json may fit']
+        told = "its tokenizer keeps capital letters, but its vocabulary has none"
+        return [f'{told}; "do_lower_case": true in tokenizer_config.json may help']
     return []

@@ -45,10 +45,10 @@ SCHEDULES = {
 # Settings that may change between a run and its continuation. A budget may grow.
 FREE = "steps seconds device checkpoint_every checkpoint_seconds log_every evaluate_every".split()
 FREE += "evaluate_at_start keep progress".split()
-# Settings that earlier versions did not have, with what held then, so that their runs go on.
+# Settings that earlier versions did not have, with the values that their runs go on with.
 ADDED = {"gradient_accumulation_steps": 1, "head_steps": 0}
 FIRST_CHECKPOINT = 30.0  # seconds after which a run keeps its first checkpoint by the clock
-# Several processes agree after so many steps on whether a checkpoint is due by the clock.
+# After every so many steps several processes agree on whether a checkpoint is due by the clock.
 AGREE_EVERY = 10
 
 
@@ -65,7 +65,7 @@ class TrainingConfig:
             are left alone.
         precision: "fp32", "bf16" (autocast; weights stay float32), or "auto", which takes what is
             faster on this machine (see `precision_taken`). On a processor "auto" is decided by a
-            clock, so name a precision where two runs must agree to the bit.
+            clock, so name a precision if two runs must agree to the bit.
         seed: of the order of the data and of dropout.
         checkpoint_every: steps between checkpoints. There is always one at the end.
         checkpoint_seconds: a checkpoint is also written when so many seconds have passed since the
@@ -92,11 +92,11 @@ class TrainingConfig:
         inner_learning_rate: the highest value of Muon's; None is `learning_rate`.
         gradient_accumulation_steps: the rows of a step are computed in so many parts, one after
             another, for a batch that does not fit into the memory. The gradients of the parts are
-            added, each weighted by its labels. The step is that of the whole batch, but for
-            rounding and for what dropout draws.
-        head_steps: in so many first steps only the weights outside `model.embedder` are trained,
-            so that a head with random weights does not spoil a trained encoder. A word embedding
-            that the head shares belongs to the encoder.
+            added, each weighted by its number of labels. The step is that of the whole batch,
+            except for rounding and for what dropout draws.
+        head_steps: in the first so many steps only the weights outside `model.embedder` are
+            trained, so that a head with random weights does not spoil a trained encoder. A word
+            embedding that the head shares belongs to the encoder.
         evaluate_at_start: also evaluate before the first step. The numbers are a row of step 0.
 
     Raises:
@@ -206,11 +206,11 @@ def train(model, dataset, collator, config, *, out=None, resume=False, evaluate=
             Its `state_dict`, `load_state_dict` and `fingerprint` are called if it has them.
         config: a `TrainingConfig`.
         out: folder for `log.jsonl` and `checkpoints/`; None writes nothing. No other program may
-            write there at the same time. A log without a checkpoint, which a run has left that was
-            ended early, is renamed `log.1.jsonl` and so on, with a warning.
+            write there at the same time. If a run ended before its first checkpoint, its log is
+            renamed `log.1.jsonl` (or the next free number), with a warning.
         resume: go on from the last checkpoint in `out`, or from the start if there is none yet. On
             a CPU, with a budget in steps, the final weights are to the bit those of an
-            uninterrupted run. The precision is that in which the run began.
+            uninterrupted run. The run goes on in the precision in which it began.
         evaluate: called as `evaluate(model)` every `evaluate_every` steps and at the end; the
             numbers it returns by name go into the log. `HeldOut` is one.
         callbacks: called as `callback(model, step, row)` after each step; row is None where nothing
@@ -222,8 +222,8 @@ def train(model, dataset, collator, config, *, out=None, resume=False, evaluate=
     Raises:
         TrainingStopped: a loss or gradient norm that is NaN or infinite; it names the step.
         ValueError: an empty dataset, one without a label in 100 steps, a model that returns no
-            loss, `packing` or `head_steps` of a model that cannot, checkpoints that are damaged or
-            of another run.
+            loss, `packing` or `head_steps` for a model that they do not fit, checkpoints that are
+            damaged or of another run.
         TypeError: an evaluation whose numbers are named as what each row has already.
         FileExistsError: `out` holds checkpoints and `resume` is False.
         BlockingIOError: another program writes to `out`.
@@ -267,7 +267,9 @@ def train(model, dataset, collator, config, *, out=None, resume=False, evaluate=
             _warn_of_a_jump(history, config)
             _warn_of_rounding(optimizers, config.learning_rate)
         history.budget = {"steps": config.steps, "seconds": config.seconds}
-        if not history.precision:  # a run keeps what it began with, and all processes have the same
+        if (
+            not history.precision
+        ):  # a run keeps its first precision, and all processes have the same
             began = "" if rank else _precision(config.precision, device, history.step)
             history.precision = gathered(began)[0]
         prepared = DistributedDataParallel(model) if processes > 1 else model
@@ -277,7 +279,7 @@ def train(model, dataset, collator, config, *, out=None, resume=False, evaluate=
         bf16 = history.precision == "bf16"
         hidden = None if config.progress is None else not config.progress
         bar = tqdm(total=config.steps, initial=history.step, disable=True if rank else hidden)
-        # IPython, and so each notebook, says that it is there by the name __IPYTHON__.
+        # In IPython, and so in each notebook, the name __IPYTHON__ exists.
         unseen = config.progress is None and bar.disable and not hasattr(builtins, "__IPYTHON__")
         progress = Progress(history, config.steps, config.seconds) if unseen and not rank else None
 
@@ -317,10 +319,10 @@ def train(model, dataset, collator, config, *, out=None, resume=False, evaluate=
             turns = min(turns, config.gradient_accumulation_steps)
             still = inside if history.step < config.head_steps else []
 
-            # 2) The loss over all processes and turns, and its gradient. After the last turn the
-            #    processes average their gradients by themselves, or, where weights stand still,
-            #    by our own hand. Over no labels the mean of a transformers model is NaN; it counts
-            #    0 times.
+            # 2) The loss over all processes and turns, and its gradient. After the last turn
+            #    DistributedDataParallel averages the gradients; if some weights stand still,
+            #    `optimizers.average` does it. Over no labels the mean of a transformers model is
+            #    NaN; it counts 0 times.
             loss = 0.0
             for turn in range(turns):
                 place = turn * processes + rank
@@ -413,7 +415,7 @@ def _place(config):
 
 
 def _precision(wanted, device, step):
-    """The precision of a run that has not noted one; `step` is how many steps it has made."""
+    """The precision of a run whose state names none; `step` is how many steps it has made."""
     if wanted != "auto":
         return wanted
     if step:  # begun by an earlier version, which took bf16 wherever the hardware has it
@@ -422,19 +424,19 @@ def _precision(wanted, device, step):
 
 
 def _encoder_weights(model, trained):
-    """The trained weights of `model.embedder`; some must be left outside it for the head steps."""
+    """The trained weights of `model.embedder`. The head steps need some outside it as well."""
     if not isinstance(getattr(model, "embedder", None), torch.nn.Module):
         told = f"head_steps needs a model with an `embedder`, which {type(model).__name__} has not"
         raise ValueError(f"{told}; for a model of transformers take from_hf(model)")
     inside = set(model.embedder.parameters())
     encoder = [weight for weight in trained.values() if weight in inside]
     if len(encoder) == len(trained):
-        raise ValueError("head_steps, but no weight outside model.embedder is trained")
+        raise ValueError("head_steps is given, but no weight outside model.embedder is trained")
     return encoder
 
 
 def _log(out, history):
-    """The log of a run; the log of one that left no checkpoint stays, under another name."""
+    """The log of a run. The log of a run that left no checkpoint is kept under another name."""
     path = out / "log.jsonl"
     if history.step == 0 and (old := keep_old_log(path)):
         told = f"{out} holds a log and no checkpoint, so the run begins anew"
@@ -443,7 +445,7 @@ def _log(out, history):
 
 
 def _warn_of_a_jump(history, config):
-    """A schedule that was planned for another budget may go on at quite another rate."""
+    """Warns if a run that goes on with another budget would get quite another learning rate."""
     if not history.budget or config.over(history.step, history.seconds):
         return
     planned = replace(config, **history.budget).learning_rate_at(history.step, history.seconds)
@@ -461,22 +463,22 @@ def _warn_of_a_jump(history, config):
 
 
 def _warn_of_rounding(optimizers, rate):
-    """Numbers of 16 bits do not move by steps much smaller than themselves."""
+    """Warns of weights of 16 bits, which steps much smaller than themselves do not change."""
     share = optimizers.rounded_away(rate)
     if share > 0.01:
         told = f"the weights have 16 bits, and at learning_rate={rate:g} a step is rounded away"
         told += f" in {share:.0%} of their numbers"
         warnings.warn(
-            f"{told}; train model.float(), with precision='bf16' if you like", stacklevel=3
+            f"{told}; train model.float() instead, with precision='bf16' if you like", stacklevel=3
         )
 
 
 def _loss(output, model, batch):
-    """The loss of an output. Without labels a transformers model returns none."""
+    """The loss of an output. Without labels a model of transformers returns no loss."""
     loss = output.get("loss")
     if loss is None:
         told = f"{type(model).__name__} returned no loss for a batch of {', '.join(batch)}"
-        raise ValueError(f"{told}; let the collator add what it wants, such as labels")
+        raise ValueError(f"{told}; let the collator add what the model needs, such as labels")
     return loss
 
 

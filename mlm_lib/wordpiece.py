@@ -147,11 +147,11 @@ class WordPieceTokenizer:
         Raises:
             ValueError: a token on two lines, or a special token on none; files that contradict each
                 other; a tokenizer that does what this class cannot do, such as keep accents while
-                it lower-cases. `load_checkpoint` opens that one.
+                it lower-cases. `load_checkpoint` opens such a tokenizer.
 
         Warns:
-            UserWarning: the vocabulary has capital letters or accents, and text loses them although
-                no argument asks for that.
+            UserWarning: the vocabulary has capital letters or accents, but they are removed from
+                every text, although no argument asks for that.
         """
         path = _vocab_file(path)
         said = _said_beside(path)
@@ -164,8 +164,12 @@ class WordPieceTokenizer:
             told = f"vocab.txt and tokenizer.json in {path.parent} hold different vocabularies"
             raise ValueError(f"{told}; delete the one that is out of date")
         if lower and lowercase is None and (lost := _never_found(vocab)):
-            told = f"{path} holds words such as {lost[0]!r}, which are never found in text that is"
-            told = f"{told} lower-cased and stripped of accents; lowercase=False keeps both"
+            told = (
+                f"{path} holds words such as {lost[0]!r}, but texts are lower-cased and lose their"
+            )
+            told = (
+                f"{told} accents, so that these words are never found; lowercase=False keeps both"
+            )
             warnings.warn(told, stacklevel=2)
         return cls(vocab, lowercase=lower)
 
@@ -351,7 +355,7 @@ def _read_vocab(path):
 
 
 def _never_found(vocab):
-    """The words of a vocabulary that a text no longer holds once it is lower-cased."""
+    """The words of a vocabulary that no text holds once texts are lower-cased."""
     words = [word for word in vocab if word.isalpha() and split_words(word) != [word]]
     return [word for word in words if split_words(word, lowercase=False) == [word]]
 
@@ -359,7 +363,7 @@ def _never_found(vocab):
 def _said_beside(path):
     """What the files beside a `vocab.txt` say of its tokenizer, mostly by transformers' names."""
     said, added = {}, set()
-    if path.name != "vocab.txt":  # the files belong to no other
+    if path.name != "vocab.txt":  # the files belong only to a vocab.txt
         return said
     # Where two of them say something, the later one counts, as in transformers.
     for file in ("tokenizer.json", "special_tokens_map.json", "tokenizer_config.json"):
@@ -392,4 +396,4 @@ def _refuse_other_tokenizers(path, said, lowercase):
         if value != does.get(name, value):
             told = f"the tokenizer in {path.parent} has {name}={value!r}"
             known = f"a WordPieceTokenizer has {does[name]!r} there"
-            raise ValueError(f"{told}, and {known}; open it with load_checkpoint or transformers")
+            raise ValueError(f"{told}, but {known}; open it with load_checkpoint or transformers")

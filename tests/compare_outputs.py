@@ -1,6 +1,6 @@
 """Compare what a lesson prints on one device with what it printed on another one.
 
-`course.py test --device cuda` needs this module. A GPU adds numbers in another order than a CPU and
+`course.py test --device cuda` uses this module. A GPU adds numbers in another order than a CPU and
 draws other random numbers, so nbval, which compares texts letter by letter, would refuse nearly
 every lesson. Here the text must be equal and the numbers in it must be close.
 
@@ -14,9 +14,9 @@ every lesson. Here the text must be equal and the numbers in it must be close.
 - A lesson's metadata may widen each tolerance: `"mlm_course": {"tolerance": {"relative": 0.1,
   "absolute": 0.05, "integers": 0.02}}`. A cell's metadata may do so for that cell alone. "integers"
   is a relative tolerance for what is otherwise equal, for counts that a model decides.
-- Cells tagged `nbval-ignore-output` are not compared. Nor are cells tagged `drawn-on-device`: they
-  print what a model became that was trained with dropout, and each kind of device draws other
-  random numbers for it. These cells are executed, and what they assert must hold.
+- Cells tagged `nbval-ignore-output` are not compared. Neither are cells tagged `drawn-on-device`.
+  They print results of a model that was trained with dropout, for which each kind of device draws
+  other random numbers. These cells are executed, and what they assert must hold.
 - Neither images nor the error stream are compared: the warnings in it are about a device. The
   alternative text of a figure is compared.
 """
@@ -55,10 +55,10 @@ class Tolerance:
     integers: float = 0.0
 
     def widened(self, metadata, where):
-        """This tolerance with what `metadata` (of a notebook or a cell) widens. It never narrows.
+        """This tolerance, widened by the `metadata` of a notebook or a cell, which never narrow it.
 
         Raises:
-            Unreadable: the metadata give something that is no tolerance.
+            Unreadable: the metadata give something that is not a tolerance.
         """
         given = metadata.get("mlm_course", {}).get("tolerance", {})
         names = [field.name for field in fields(self)]
@@ -78,8 +78,8 @@ def compare(stored, executed):
     """Compare two notebooks, the stored one and the same one executed elsewhere.
 
     Returns:
-        The outcome of each code cell ("passed", "failed", "skipped") in order, and the lines that
-        tell of the failures.
+        The outcome of each code cell ("passed", "failed", "skipped") in order, and the lines to
+        print about the failures.
 
     Raises:
         Unreadable: a tolerance in the metadata cannot be used.

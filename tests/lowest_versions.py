@@ -1,7 +1,7 @@
 """Print the lowest versions that `pyproject.toml` allows, as a constraints file.
 
-One needs it to find out whether a lower bound is true. In place of `constraints.txt` the printed
-lines make `course.py` install and test the oldest packages instead of the newest:
+With it one finds out whether a lower bound is true. If the printed lines take the place of
+`constraints.txt`, `course.py` installs and tests the oldest packages instead of the newest:
 
     python3 tests/lowest_versions.py > lowest.txt && mv lowest.txt constraints.txt
     python3 course.py test --quick

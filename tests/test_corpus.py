@@ -193,7 +193,7 @@ def test_a_parquet_file_is_read_by_its_column(tmp_path):
             load_corpus(f"{source}:{column}")
         assert "a.parquet" in str(caught.value) and told in str(caught.value)
     source.write_bytes(source.read_bytes()[:-9])
-    with pytest.raises(ValueError, match="a.parquet: not a whole Parquet file"):
+    with pytest.raises(ValueError, match="a.parquet: not a complete Parquet file"):
         load_corpus(source)
 
 
@@ -263,7 +263,7 @@ def test_blank_lines_that_part_a_file_into_giants_are_told(tmp_path, name):
     parts = ["\n".join(f"Text {n} {m} of these." for m in range(n)) for n in GIANTS[name]]
     source = write(tmp_path / "a.txt", "\n\n".join(parts))
     words = 5 * max(GIANTS[name])
-    told = f"{len(parts)} texts, the longest of {words:,} words: are these paragraphs"
+    told = f"{len(parts)} texts, and the longest has {words:,} words: are these paragraphs"
     with pytest.warns(UserWarning, match=told):
         load_corpus(source)
 
@@ -286,7 +286,9 @@ def test_a_path_object_is_a_path_even_when_a_corpus_has_that_name(tmp_path, monk
 
 BAD = {
     "nothing": (" ", None, ["source=' '"]),
-    "an unknown name": ("wikipedia", None, ["unknown corpus", "'wikipedia'", "'docs'", "hub:NAME"]),
+    "an unknown name": (
+        "wikipedia", None, ["unknown corpus", "'wikipedia'", "'grammar'", "hub:NAME"]
+    ),
     "a text": ("One text. " * 500, None, ["unknown corpus", "'One text."]),
     "a missing table": ("nowhere.csv:body", None, ["no file 'nowhere.csv'"]),
     "a missing folder": ("no/where", None, ["no file", "where"]),
@@ -298,7 +300,7 @@ BAD = {
     "a missing named column": ("a.csv:txet", "text\nx\n", ["'txet'", "['text']"]),
     "two columns of one name": ("a.csv", "text,label,text\nx,1,y\n", ["several columns 'text'"]),
     "a missing key": ("a.jsonl", '{"text": "x"}\n{"body": "y"}', ["a.jsonl, line 2", "['body']"]),
-    "a short row": ("a.csv", "label,text\n1,x\n0\n", ["a.csv, line 3", "no text"]),
+    "a short row": ("a.csv", "label,text\n1,x\n0\n", ["a.csv, line 3", "not a text"]),
     "a long row": ("a.csv", "text,label\nGood, but long,1\n", ["a.csv, line 2", "more cells"]),
     "an open quote": ("a.csv", 'text,label\nx,1\n"y,0\nz,1\n', ["a.csv, after line 2"]),
     "a broken line": ("a.jsonl", '{"text": "x"}\n{"text": \n', ["a.jsonl, line 2", "not JSON"]),
@@ -315,8 +317,8 @@ BAD = {
     "commas in tabs' place": ("a.tsv", "id,text\n1,x\n", ["commas, not by tabs"]),
     "bars and a named column": ("a.csv:body", "id|body\n1|x\n", ["vertical bars"]),
     "a tab too many": ("a.tsv", "text\tn\nGood\tbut\t1\n", ["a.tsv, line 2", "more cells"]),
-    "a packed file cut short": ("a.txt.gz", gzip.compress(b"x\n")[:-9], ["not a whole .gz"]),
-    "a file that is not packed": ("a.csv.gz", "text\nx\n", ["a.csv.gz: not a whole .gz file"]),
+    "a packed file cut short": ("a.txt.gz", gzip.compress(b"x\n")[:-9], ["not a complete .gz"]),
+    "a file that is not packed": ("a.csv.gz", "text\nx\n", ["a.csv.gz: not a complete .gz file"]),
     "broken JSON": ("a.json", '[{"text": "x"},\n{"text" "y"}]', ["a.json, line 2", "not JSON"]),
     "JSON without rows": ("a.json", '{"a": 1, "b": 2}', ["a.json, row 1", "['a', 'b']"]),
     "Markdown": ("a.md", "x", ["a.md is no .txt"]),
@@ -361,7 +363,7 @@ def test_what_a_run_trains_on_and_holds_out_is_everything_of_ones_own_files(tmp_
         train, held, test = split_to_train(source, share)
         assert (len(held), test) == (count, []) and sorted(train + held) == sorted(lines(200))
     assert split_to_train(source)[1] == load_corpus(source, "validation")
-    with pytest.raises(ValueError, match="validation_share=1.0 holds all 200 distinct texts"):
+    with pytest.raises(ValueError, match="validation_share=1.0 holds out all 200 distinct texts"):
         split_to_train(source, 1.0)
 
 

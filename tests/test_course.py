@@ -924,8 +924,8 @@ ON_A_DEVICE = ["test", "--here", "--device"]
     [
         (["--device", "cuda", "--quick"], "--device is for the lessons"),
         (["--device", "mps", "--style"], "--device is for the lessons"),
-        (["--only", "3"], "--only and --jobs go with --device"),
-        (["--jobs", "2"], "--only and --jobs go with --device"),
+        (["--only", "3"], "--only and --jobs need --device"),
+        (["--jobs", "2"], "--only and --jobs need --device"),
     ],
 )
 def test_options_that_do_not_go_together_are_refused(course, capsys, arguments, told):

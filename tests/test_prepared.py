@@ -174,7 +174,7 @@ def test_what_cannot_become_rows_is_one_sentence(folder):
     with pytest.raises(ValueError, match="texts: none of .* texts .* that the vocabulary knows"):
         prepared(folder, tokens=OTHER)
     for corpus in ("grammar", "reviews", "hub:acme/tiny"):
-        with pytest.raises(ValueError, match=f"made of files, and '{corpus}' is not one"):
+        with pytest.raises(ValueError, match=f"made of files, and '{corpus}' is not a file"):
             Prepared(corpus, prepared=folder / "arrow")
     for share in (1, 1.5, -0.1):
         with pytest.raises(ValueError, match=f"validation_share={share}"):
@@ -189,7 +189,7 @@ def test_texts_of_ones_own_to_evaluate_on_leave_every_text_to_train_on(folder):
     counts = {"texts": 901, "held": 40, "unknown": 0}
     assert counts.items() <= part.counts.items() and part.counts["tokens"] == part.counts["kept"]
     assert "901 texts are trained on, 40 are held out" in part.said()
-    with pytest.raises(ValueError, match="validation_share=0.1; leave one of them out"):
+    with pytest.raises(ValueError, match="validation_share=0.1 are given; leave one of them out"):
         prepared(folder, validation="x.txt", validation_share=0.1)
 
 

@@ -699,7 +699,7 @@ def test_the_test_split_of_the_courses_reviews_is_neither_trained_on_nor_evaluat
     data, tokenizer = encoded(Texts("reviews"), vocab_size=300)
     splits = [load_corpus("reviews", split) for split in ("train", "validation", "test")]
     assert [data.parts[0].train, data.parts[0].validation] == splits[:2]
-    assert f"{len(splits[2])}, the test split, are not used" in data.said()[0]
+    assert f"the {len(splits[2])} of the test split are not used" in data.said()[0]
 
 
 @pytest.mark.slow
@@ -846,7 +846,7 @@ def test_a_run_that_lost_a_process_goes_on_with_any_number_of_them_again_and_aga
     next(one for one in children if one.environ().get("RANK") == "1").kill()
     begin, (_, told) = time.time(), lost.communicate()
     assert lost.returncode != 0 and time.time() - begin < 60
-    assert "error: this process failed, or was left by another one" in told
+    assert "error: this process failed, or another one ended" in told
     assert "--resume goes on from there" in told
     reached = max(int(path.name[5:]) for path in Path("parts/checkpoints").glob("step-*"))
     for processes, steps in ((1, reached + 7), (3, reached + 12)):
@@ -897,7 +897,7 @@ def test_help_explains_every_option_with_the_default_that_holds(capsys):
             assert found == ("none" if held is None else f"{held:g}" if held != "auto" else held)
     assert "(default: grammar)" in options["corpus"]["help"]
     assert pretrain.DEFAULTS["data"] == [{"corpus": "grammar"}]
-    assert "(default: a new model, 2 layers of 128)" in options["from"]["help"]
+    assert "(default: a new model with 2 layers of width 128)" in options["from"]["help"]
     sizes = pretrain.DEFAULTS["model"]
     assert (sizes["num_layers"], sizes["hidden_size"]) == (2, 128)
     assert "the last two are kept" in options["checkpoint_seconds"]["help"] and config.keep == 2
@@ -1063,6 +1063,20 @@ def test_a_stopped_run_says_what_there_is_and_goes_on_from_there(
     assert model_file() == model_file(Path("whole"))
 
 
+def test_a_batch_system_that_ends_a_job_is_told_what_there_is(monkeypatch, capsys):
+    before = signal.getsignal(signal.SIGTERM)
+
+    def end_at_5(position, model, step, row):
+        position.step = step
+        if step == 5:
+            signal.raise_signal(signal.SIGTERM)
+
+    monkeypatch.setattr(pretrain.Position, "__call__", end_at_5)
+    assert call("--config", recipe(), "--checkpoint-every", 2) == 143
+    assert capsys.readouterr().err == f"stopped at step 5; {GOES_ON}"
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
 def test_a_run_that_stops_before_its_first_checkpoint_says_so_and_its_log_is_kept(stopped, capsys):
     assert stopped(KeyboardInterrupt(), 3) == 130
     told = "stopped at step 3; there is no checkpoint yet; --resume would begin anew\n"
@@ -1106,11 +1120,11 @@ def test_a_run_prints_what_it_does_and_how_its_model_is_used(capsys):
     every = ["--checkpoint-every", 3, "--checkpoint-seconds", 90]
     assert call("--config", recipe(precision='"auto"'), *every) == 0
     said = capsys.readouterr().out
-    rows = int(re.search(r"(\d+) rows of [\d,]+ tokens in an epoch", said)[1])
-    assert f"which takes {-(-rows // 16)} steps of 16 rows" in said
+    rows = int(re.search(r"an epoch has (\d+) rows with [\d,]+ tokens in all", said)[1])
+    assert f"and takes {-(-rows // 16)} steps of 16 rows" in said
     assert re.search(r"corpus.txt: 270 texts are trained on, 30 are held out", said)
     assert (
-        "a checkpoint every 90 seconds (the first ones sooner) and every 3 steps, and at the end"
+        "checkpoints are written every 90 seconds (the first ones sooner) and every 3 steps, and at"
         in said
     )
     assert re.search(r"precision: (fp32|bf16), because .*\n", said)
@@ -1187,7 +1201,7 @@ def test_keys_that_a_vocabulary_settles_are_refused_beside_it(vocabulary, capsys
 @pytest.mark.parametrize(
     "content, words",
     [
-        (None, ["words", "vocab.txt"]),
+        (None, ["[tokenizer] vocab_file='words'; there is no file", "vocab.txt with one token"]),
         ("a\nb\n", ["[tokenizer]", "lacks [PAD]"]),
         ("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\na\n", ["[tokenizer]", "'a' 2 times"]),
         ("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n☃\n", ["knows"]),
@@ -1201,6 +1215,23 @@ def test_a_vocabulary_that_will_not_do_is_one_line(capsys, content, words):
         Path("words/vocab.txt").write_bytes(content)
     line = fails(capsys, "--config", of_vocabulary())
     assert [word for word in words if word not in line] == [], line
+
+
+def test_the_small_learning_rate_of_a_step_is_printed_with_its_digits(capsys):
+    row = {"loss": 1.23456, "learning_rate": 1.2341e-7, "a_loss": 2.0}
+    pretrain.Position(quiet=False)(None, 3, row)
+    assert json.loads(capsys.readouterr().out) == row | {"loss": 1.2346, "learning_rate": 1.234e-7}
+
+
+@pytest.mark.parametrize("lowercase", [True, False])
+def test_the_command_says_that_a_learned_vocabulary_is_of_lower_cased_texts(
+    asked, capsys, lowercase
+):
+    key = f"lowercase = {str(lowercase).lower()}"
+    text = TEXTS + SMALL.replace("vocab_size = 90", f"vocab_size = 90\n{key}")
+    Path("recipe.toml").write_text(text)
+    asked("--config", "recipe.toml")
+    assert ("of lower-cased texts without accents" in capsys.readouterr().out) == lowercase
 
 
 def test_the_grammar_needs_its_own_words_in_a_vocabulary(zoo, vocabulary, capsys):
@@ -1264,7 +1295,7 @@ def test_shorter_rows_leave_a_checkpoint_its_positions(on_long_texts, capsys, le
     assert max(map(len, data)) == length
     batch = Order(data, 32, 0, grouped=True).next()
     assert log_of()[-1]["tokens"] == sum(map(len, batch))
-    told = f"at most {length} tokens, of the 20 positions"
+    told = f"at most {length} tokens; the model keeps its 20 positions"
     assert (told in capsys.readouterr().out) == (length < 20)
 
 

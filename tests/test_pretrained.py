@@ -280,7 +280,10 @@ BAD = {
     "an unknown activation": (settings(hidden_act="mish"), ["activation='mish'", "gelu"]),
     "a weight missing": (without(f"bert.{DENSE}"), ["lacks 1", DENSE]),
     "a missing embedding": (without(WORD), ["lacks 1", WORD]),
-    "another name": (move(WORD, "bert.words.weight"), [WORD, "bert.words.weight, which has no"]),
+    "another name": (
+        move(WORD, "bert.words.weight"),
+        [WORD, "bert.words.weight, for which the model has no"],
+    ),
     "two models": (
         after(
             under("student."), add(lambda old: {f"teacher.{n[8:]}": w + 1 for n, w in old.items()})

@@ -186,7 +186,7 @@ def test_links_of_the_page_lead_to_pages():
 
 
 def test_training_on_texts_saves_a_model_and_logs_the_loss_that_the_page_names():
-    held = re.search(r"held-out loss, which is `(\S+)` in `run/log.jsonl`", PAGE)[1]
+    held = re.search(r"Its name in `run/log.jsonl` is `(\S+)`", PAGE)[1]
     assert log_of("run")[-1]["step"] == 12 and held in log_of("run")[-1]
     assert "model.safetensors" in [path.name for path in Path("run/model").iterdir()]
 
@@ -230,7 +230,9 @@ def test_a_checkpoint_is_continued_and_its_loss_before_is_told():
 
 def test_rows_are_shorter_than_the_checkpoints_and_the_model_keeps_its_positions(capsys):
     carry_out(blocks("2.")[1:3])
-    assert "a row has at most 24 tokens, of the 48 positions" in capsys.readouterr().out
+    assert (
+        "a row has at most 24 tokens; the model keeps its 48 positions" in capsys.readouterr().out
+    )
     assert AutoConfig.from_pretrained("continued-128/model").max_position_embeddings == 48
 
 
@@ -395,9 +397,8 @@ def test_the_callback_for_tensorboard_writes_each_number_of_the_log(in_python, m
 
 @pytest.mark.slow
 def test_tensorboard_reads_what_the_callback_wrote(in_python):
-    pytest.importorskip("tensorboard", reason="the course does not need it")
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
+    reader = "tensorboard.backend.event_processing.event_accumulator"
+    EventAccumulator = pytest.importorskip(reader, reason="not needed").EventAccumulator
     carry_out(blocks("8.", "python")[:1], in_python)
     (events := EventAccumulator("logged/tensorboard")).Reload()
     found = [(event.step, event.value) for event in events.Scalars("held_out_loss")]
@@ -458,7 +459,7 @@ def test_training_stops_after_five_evaluations_without_a_lower_loss(in_python, l
 
 
 def test_the_line_for_a_recipe_computes_a_step_in_parts():
-    (line,) = re.findall(r"In a recipe the line `([^`]+)` stands in `\[training\]`", PAGE)
+    (line,) = re.findall(r"In a recipe, write `([^`]+)` in the table `\[training\]`", PAGE)
     Path("recipe.toml").write_text(f"[training]\n{line}\n")
     assert (
         pretrain.main(

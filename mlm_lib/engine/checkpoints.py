@@ -76,8 +76,8 @@ class Checkpoints:
         Args:
             parts: by name, objects with `state_dict` and `load_state_dict`.
             run: the present run's `fingerprint`.
-            added: a dictionary of what an earlier version of the course did not write into the
-                fingerprint, with the values that held then.
+            added: the settings that an earlier version of the course did not write into the
+                fingerprint, each with the value that it had then.
 
         Raises:
             ValueError: it is damaged, or was not written here; or the first thing in which the runs
@@ -105,9 +105,10 @@ class Checkpoints:
 
 
 def _only_said_otherwise(name, then, run):
-    """Whether one run gives attention's dropout as a number and the other as None, "as `dropout`".
+    """Whether one run gives attention's dropout as a number, and the other gives None for it.
 
-    The number that acts is in the lines that describe the model, and these must agree.
+    None means that it is the same as `dropout`. The number that is used is also in the lines that
+    describe the model, and these lines must agree.
     """
     values = then.get(name, 0), run.get(name, 0)
     return name == "model.EncoderConfig.attention_dropout" and None in values

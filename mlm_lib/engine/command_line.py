@@ -1,4 +1,4 @@
-"""The options of `python -m mlm_lib.pretrain`, and what a name that does not exist stood for.
+"""The options of `python -m mlm_lib.pretrain`, and hints for names that do not exist.
 
 Nothing large is imported here, so that `--help` and a mistyped option are answered before torch and
 transformers are loaded, which takes seconds.
@@ -15,26 +15,30 @@ FOLDER gets a log (log.jsonl), the vocabulary (tokenizer/), checkpoints from whi
 run can go on (checkpoints/) and, at the end, the model (model/)."""
 EXAMPLES = """\
 examples:
-  A small new model, from a text file that holds one text a line:
+  A small new model, from a text file with one text per line:
     python -m mlm_lib.pretrain --corpus my_texts.txt --steps 2000 --out my-run
-  The same run once more, after Ctrl-C or a crash:
+  To go on with this run after Ctrl-C or a crash:
     python -m mlm_lib.pretrain --corpus my_texts.txt --steps 2000 --out my-run --resume
   A trained model, trained further on your texts:
     python -m mlm_lib.pretrain --from bert-base-uncased --corpus my_texts.txt --steps 500 \\
         --learning-rate 5e-5 --out further
 
-All other settings (the sizes of the model, the masking, several corpora at once) are written into
-a recipe for --config; data/course-bert/recipe.toml is one. The exit status is 0 after a whole run,
-1 after an error, 2 after an option that does not exist, and 130 after Ctrl-C."""
+All other settings (the sizes of the model, the masking, several corpora at once) belong in a
+recipe, a file that --config reads. data/course-bert/recipe.toml is an example. The exit status is 0
+after a run that reached its end, 1 after an error, 2 after an option that does not exist, and 130
+after Ctrl-C."""
 
-# {group: {name: what argparse is told}}. The defaults are those of `TrainingConfig` and of
+# {group: {name: arguments of `add_argument`}}. The defaults are those of `TrainingConfig` and of
 # `DEFAULTS` in pretrain.py; a test compares them.
 OPTIONS = {
     "what is trained, on what": {
         "corpus": {
-            "help": "a .txt file (one text a line, or paragraphs parted by blank lines), a .csv or "
-            ".jsonl file, a folder of such files, hub:NAME for a data set of the Hugging Face hub, "
-            "or one of the course's own: grammar, reviews, docs (default: grammar)"
+            "help": "a text file (.txt, .text), in which blank lines separate the texts; without "
+            "blank lines, each line is a text; a table (.csv, .tsv, .jsonl, .json, .parquet), of "
+            "which the column 'text' is read; FILE:COLUMN for another column; one of these files "
+            "packed as .gz, except .parquet; a folder of such files; hub:NAME for a data set of "
+            "the Hugging Face hub; or one of the course's own corpora, which are called grammar, "
+            "reviews and docs (default: grammar)"
         },
         "prepared": {
             "metavar": "FOLDER",
@@ -44,54 +48,68 @@ OPTIONS = {
         "from": {
             "metavar": "MODEL",
             "help": "go on with the weights, the sizes and the vocabulary of a trained model: a "
-            "folder, course-bert, or a name on the hub (default: a new model, 2 layers of 128)",
+            "folder, course-bert, or a name on the hub (default: a new model with 2 layers of "
+            "width 128)",
         },
         "config": {
             "metavar": "FILE",
-            "help": "a recipe, a TOML file with more settings; where both say something, the "
-            "option holds",
+            "help": "a recipe, which is a TOML file with more settings; if an option is in the "
+            "recipe as well, the value on the command line counts",
         },
     },
     "how it is trained": {
-        "steps": {"type": int, "help": "optimizer steps; needed, unless --seconds is given"},
+        "steps": {
+            "type": int,
+            "help": "how many optimizer steps; required unless --seconds is given",
+        },
         "seconds": {
             "type": float,
-            "help": "stop after so many seconds of training, counted over all resumed runs",
+            "help": "stop after so many seconds of training; the time before --resume counts, too",
         },
         "batch_size": {
             "type": int,
-            "help": "rows in a step, over all processes together; a row is a text, cut off at the "
-            "model's length (default: 32)",
+            "help": "rows in a step, of all processes together; a text is one row, or several rows "
+            "if it is longer than the model's max_length (default: 32)",
         },
         "learning_rate": {"type": float, "help": "the highest learning rate (default: 0.0005)"},
         "seed": {
             "type": int,
-            "help": "of the first weights, the order, the masks and dropout (default: 0)",
+            "help": "seed of the first weights, the order of the rows, the masks and dropout "
+            "(default: 0)",
         },
-        "precision": {"help": "fp32, bf16, or auto for the faster one here (default: auto)"},
-        "device": {"help": "cpu, cuda, mps, or auto for a GPU if there is one (default: auto)"},
+        "precision": {
+            "help": "fp32, bf16, or auto, which takes the faster one on this machine "
+            "(default: auto)"
+        },
+        "device": {
+            "help": "cpu, cuda, mps, or auto, which takes a GPU if there is one (default: auto)"
+        },
     },
     "what is kept": {
-        "out": {"metavar": "FOLDER", "required": True, "help": "where everything goes; needed"},
+        "out": {
+            "metavar": "FOLDER",
+            "required": True,
+            "help": "the folder that everything is written to; required",
+        },
         "resume": {
             "action": "store_true",
             "help": "go on from the last checkpoint in FOLDER, or begin at step 0 if there is none",
         },
         "checkpoint_seconds": {
             "type": float,
-            "help": "seconds between two checkpoints; the first ones come sooner, about 30 "
-            "seconds, 1 minute and 2 minutes after the start; the last two are kept (default: 300)",
+            "help": "seconds between two checkpoints; the first ones come sooner, after "
+            "half a minute and then at doubled times; the last two are kept (default: 300)",
         },
         "checkpoint_every": {
             "type": int,
-            "help": "steps between two checkpoints, besides those by the clock (default: none)",
+            "help": "also write a checkpoint after every so many steps (default: none)",
         },
     },
 }
 TRAINING = [*OPTIONS["how it is trained"], "checkpoint_seconds", "checkpoint_every"]
 
-# Our names of settings, by the table of a recipe, and what others call them: before all the
-# `TrainingArguments` and the example scripts of transformers.
+# The names of settings, by the table of a recipe, each with the names that others give it: above
+# all the `TrainingArguments` and the example scripts of transformers.
 OTHERS = {
     "[training]": {
         "steps": "epochs num_epochs num_train_epochs max_epochs max_steps num_steps train_steps",
@@ -150,7 +168,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def parse(arguments=None):
-    """The options that were given, by name. It ends the program where one does not exist.
+    """The options that were given, by name. An option that does not exist ends the program.
 
     >>> parse(["--out", "my-run", "--batch-size", "8"])
     {'out': 'my-run', 'batch_size': 8}
@@ -205,7 +223,9 @@ def no_such(place, name, names):
                 elif not place.startswith(table):
                     hints = [f"a recipe has {key} in its table {table}"]
     if "epoch" in plain and hints:
-        hints += ["steps = epochs * rows / batch_size, and a run prints the steps in an epoch"]
+        hints += [
+            "steps = epochs * rows / batch_size, and a run prints how many steps an epoch takes"
+        ]
     near = [] if hints else difflib.get_close_matches(name, names, 1)
     hints += [f"{one} is the nearest name" for one in near]
     return "; ".join([f"{place} has no {name!r}", *hints, f"there are: {', '.join(names)}"])

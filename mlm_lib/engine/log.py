@@ -91,7 +91,7 @@ class History:
         return mean
 
     def last_loss(self):
-        """The mean loss of the steps that were read and are in no row, or else the last row's."""
+        """The mean loss of the read steps that are in no row; if there are none, the last row's."""
         mean = self._mean_of(self.step - len(self.unread))
         return self.rows[-1].get("loss", mean) if math.isnan(mean) and self.rows else mean
 
@@ -117,7 +117,7 @@ def keep_old_log(path):
             number that is free.
 
     Returns:
-        The new path, or None where there is no log, or an empty one.
+        The new path, or None if there is no log or the log is empty.
     """
     if not path.exists() or not path.stat().st_size:
         return None
@@ -126,7 +126,7 @@ def keep_old_log(path):
 
 
 class Progress:
-    """Prints how far a run is, for one that nobody watches in a terminal.
+    """Prints how far a run has come, where nobody watches a progress bar in a terminal.
 
     The first line comes after `FIRST` seconds, and each further line `BETWEEN` seconds after the
     line before. Lines go to the standard error, as a progress bar does.
@@ -142,7 +142,7 @@ class Progress:
         self.next = self.begin + FIRST
 
     def tell(self):
-        """Prints a line if it is time for one. To be called after each step."""
+        """Prints a line if it is time for one. It has to be called after each step."""
         now, history = time.perf_counter(), self.history
         if now < self.next:
             return

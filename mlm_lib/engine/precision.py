@@ -1,10 +1,9 @@
-"""Which precision a training step is faster in on this machine. Built in lesson 08.
+"""The precision in which a training step is faster on this machine. Built in lesson 08.
 
-A processor may know instructions for bfloat16 and still be slower with them than with float32. So
-`precision_taken` does not ask what the processor can do, it looks at a clock.
+A processor may have instructions for bfloat16 and still be slower with them than with float32. So
+`precision_taken` does not trust what a processor says that it can do. It measures the time.
 """
 
-import statistics
 import time
 from functools import cache
 
@@ -60,8 +59,9 @@ def device_taken():
 def layer_times(threads):
     """Seconds of a linear layer's forward and backward pass on the CPU, in fp32 and in bf16.
 
-    Both precisions take turns, so that what else the machine does falls on both of them. No random
-    number is drawn. `threads` is how many threads torch has, by which the answer is kept.
+    The two precisions take turns, so that other work of the machine slows both of them. No random
+    number is drawn. `threads` is the number of threads that torch has: an answer is kept for each
+    number.
     """
     inputs = torch.full((ROWS, INPUTS), 0.5, requires_grad=True)
     weight = torch.full((OUTPUTS, INPUTS), 0.5, requires_grad=True)
@@ -73,4 +73,5 @@ def layer_times(threads):
                 outputs = F.linear(inputs, weight)  # (N, O)
             torch.autograd.grad(outputs, (inputs, weight), torch.ones_like(outputs))
             taken.append(time.perf_counter() - begin)
-    return tuple(statistics.median(taken[1:]) for taken in times.values())
+    # The shortest turn: whatever else the machine does can only make a turn longer.
+    return tuple(min(taken[1:]) for taken in times.values())

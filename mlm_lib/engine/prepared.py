@@ -20,12 +20,13 @@ from mlm_lib.checks import path_name, probability, refused, whole_number
 from mlm_lib.engine.files import write
 from mlm_lib.engine.text_files import text_files, texts_of, warn_of
 
-HELD = 0.01  # the share of the texts that is held out, chosen by what a text says
+HELD = 0.01  # the share of the texts that is held out; a hash of each text decides
 SAMPLE = 50_000  # texts that a tokenizer learns from
 EVALUATED = 1000  # rows held out that are read at each evaluation
 AT_ONCE = 1000  # texts in one call of the tokenizer
-# A text by which two tokenizers of one vocabulary are told apart: capitals, accents, composed and
-# not, ligatures, other scripts and spaces, and words that a tokenizer might keep or part.
+# This text shows whether two tokenizers with one vocabulary read texts in the same way. It has
+# capitals, accents (composed and not), ligatures, other scripts, other spaces, and words that some
+# tokenizers keep whole and others split.
 PROBE = (
     "Anna's RÉSUMÉ: Straße, e\u0301 İi ﬁ ½ 中文 ไทย\u00a0\u3000don’t—stop… x_y 3.14\t[MASK] <mask>"
 )
@@ -34,9 +35,9 @@ PROBE = (
 class Prepared:
     """Files as rows of ids on disk, tokenized once, by several processes.
 
-    Texts longer than a row are cut into several rows. The folder of the rows also holds what they
-    were made of: a digest of each file's contents, of the vocabulary and of the normalizer, and a
-    checksum of each file of rows.
+    Texts longer than a row are cut into several rows. The folder of the rows also records what they
+    were made of: a digest of the contents of each file, of the vocabulary and of the normalizer. It
+    has a checksum for each file of rows.
 
     Args:
         corpus: a file or folder, as `load_corpus` takes it. A file must fit in memory, a folder
@@ -48,8 +49,8 @@ class Prepared:
         validation_share: the share of the texts that is held out; None is one in a hundred.
 
     Attributes:
-        counts: how many texts are trained on (`texts`), held out (`held`) and left out since they
-            hold no known word (`unknown`), and how many of all their `tokens` are `kept`.
+        counts: how many texts are trained on (`texts`), held out (`held`) and left out because they
+            hold no known word (`unknown`), and how many of the `tokens` to train on are `kept`.
     """
 
     masking = {}  # of what is held out: 80/10/10
@@ -63,13 +64,13 @@ class Prepared:
         self.own = [] if validation is None else text_files(validation)
         named = corpus in ("grammar", "reviews", "docs") or str(corpus).startswith("hub:")
         if named and not os.path.exists(corpus):
-            told = f"prepared rows are made of files, and {corpus!r} is not one"
-            raise ValueError(f"{told}; it fits in memory, so leave prepared out")
+            told = f"prepared rows are made of files, and {corpus!r} is not a file"
+            raise ValueError(f"{told}; this corpus fits in memory, so leave prepared out")
         self.files = text_files(corpus, [file for file, _ in self.own])
         self.name, self.former = Path(corpus).name, False
 
     def follow_former_rules(self):
-        """Makes a run that was begun by an earlier version know its texts again."""
+        """Lets a run that was begun by an earlier version recognise its texts."""
         self.former = True
 
     def texts(self):
@@ -83,9 +84,9 @@ class Prepared:
         return sample
 
     def encode(self, tokenizer, max_length):
-        """Opens the rows, which are made first if nobody has.
+        """Opens the rows. If the folder does not hold them yet, they are made first.
 
-        A file is read for its digest only if its size or one of its times is not what it was.
+        A file is read for its digest only if its size or one of its times has changed.
 
         Raises:
             ValueError: the folder holds rows of other texts, tokens or lengths, or damaged rows;
@@ -112,13 +113,13 @@ class Prepared:
                 counts = self._make(tokenizer, max_length)
                 if self._looked_at(seen)["seen"] != seen:
                     told = f"{self.name} was changed while rows were made of it"
-                    raise ValueError(f"{told}; start again when nobody writes to it")
+                    raise ValueError(f"{told}; start again when no program writes to it")
                 found = asked | {"seen": seen, "counts": counts, "shards": self._checksums()}
                 write(told, json.dumps(found))
             if wrong := _differences(asked, found):
                 told = f"{self.folder} was prepared with other {' and '.join(wrong)}"
                 raise ValueError(f"{told}; delete it, or give another folder")
-            if seen != found["seen"]:  # touched, or copied, and the same: not to be read again
+            if seen != found["seen"]:  # touched or copied, but the same: not read again next time
                 write(told, json.dumps(found | {"seen": seen}))
         self._refuse_damage(found["shards"])
         rows = load_from_disk(self.folder / "rows").with_format("numpy")
@@ -148,8 +149,10 @@ class Prepared:
         """A sentence on what is trained on and what is held out."""
         told = told_of(self.name, self.counts, len(self.rows))
         if not self.own and len(self.set_aside) > len(self.held):
-            told += f"; {len(self.held):,} of the {len(self.set_aside):,} rows held out are read"
-            told += " at each evaluation"
+            told += (
+                f"; each evaluation reads {len(self.held):,} of the {len(self.set_aside):,} rows"
+            )
+            told += " that are held out"
         return told
 
     def epoch(self, epoch):
@@ -159,7 +162,7 @@ class Prepared:
     # -------------------------------------------------------------------------------- the folder
 
     def _found(self, told):
-        """What is written about the rows of the folder; nothing if they are still to be made."""
+        """What the folder records about its rows; empty if they have not been made yet."""
         if not told.exists():
             return {}
         remedy = f"delete {self.folder}, and the rows are made again"
@@ -174,7 +177,7 @@ class Prepared:
         return found
 
     def _looked_at(self, before):
-        """Names and digests of the files, and by what it is seen that they are as they were.
+        """Names and digests of the files, and the sizes and times that show a change of a file.
 
         Args:
             before: {name: [size, times, digest]} of an earlier look.
@@ -183,7 +186,7 @@ class Prepared:
         seen = {}
         for file, _ in self.files:
             name, now = file.relative_to(base).as_posix(), file.stat()
-            # The second time no program sets: a copy that keeps its file's date has a new one.
+            # No program can set the second time: a copy that keeps its file's date has a new one.
             state = [now.st_size, now.st_mtime_ns, now.st_ctime_ns]
             *then, digest = before.get(name, [None])
             seen[name] = [*state, digest if then == state else digest_of(file)]
@@ -196,7 +199,7 @@ class Prepared:
         return {file.name: digest_of(file) for file in sorted(rows.iterdir())}
 
     def _refuse_damage(self, shards):
-        """Reads all rows once: an id that is wrong would be trained on, or end the program."""
+        """Reads all rows once, because a wrong id would be trained on, or would end the program."""
         for name, digest in shards.items():
             file = self.folder / "rows" / name
             if not file.exists() or digest_of(file) != digest:
@@ -224,7 +227,7 @@ class Prepared:
                 num_proc=workers if workers > 1 else None,
             ).save_to_disk(self.folder / "rows")  # fmt: skip
         except (DatasetGenerationError, ValueError) as error:
-            for note in notes.glob("error-*"):  # the sentence, which another process found
+            for note in notes.glob("error-*"):  # the message of the worker process that failed
                 raise ValueError(note.read_text("utf-8")) from None
             if isinstance(error.__cause__, OSError):  # a full disk
                 raise error.__cause__ from None
@@ -240,7 +243,7 @@ COUNTS = ("texts", "held", "unknown", "tokens", "kept")
 
 
 def noted_rows(files, tokenizer, max_length, share, notes):
-    """`rows_of`, for a process whose exceptions nobody sees: counts or error go into a folder."""
+    """`rows_of` for a worker, whose exceptions are lost: it writes counts or error to a file."""
     counts, doubts, name = Counter(), [], uuid.uuid4().hex
     try:
         yield from rows_of(files, tokenizer, max_length, share, counts, doubts)
@@ -251,7 +254,7 @@ def noted_rows(files, tokenizer, max_length, share, notes):
 
 
 def _summed(notes):
-    """The counts of all processes, and what they found odd."""
+    """The sums of the counts of all processes, and all their doubts about files."""
     found = [json.loads(note.read_text("utf-8")) for note in sorted(notes.glob("counts-*"))]
     counts = {name: sum(one.get(name, 0) for one in found) for name in COUNTS}
     return counts | {"doubts": [doubt for one in found for doubt in one["doubts"]]}
@@ -264,7 +267,7 @@ def rows_of(files, tokenizer, max_length, share=HELD, counts=None, doubts=None):
         files: pairs (file, column).
         share: the share of the texts that is held out.
         counts: a Counter, to which the `COUNTS` of these files are added.
-        doubts: a list, to which is added what is odd in a file.
+        doubts: a list, to which doubts about these files are added.
     """
     special = set(tokenizer.all_special_ids)
     counts = Counter() if counts is None else counts
@@ -275,7 +278,7 @@ def rows_of(files, tokenizer, max_length, share=HELD, counts=None, doubts=None):
             for text, ids in zip(some, tokenizer(some, verbose=False)["input_ids"]):
                 digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
                 number = int.from_bytes(digest, "little")
-                # Looks random in 0..10⁸ − 1; its first two digits alone decide about one in 100.
+                # It looks random in 0..10⁸ − 1. For a share of 0.01 only two digits count.
                 held = number % 100 * 10**6 + number // 100 % 10**6 < round(share * 10**8)
                 rows = cut(ids, max_length, special)
                 counts["held" if held else "texts"] += 1
@@ -294,10 +297,10 @@ def cut(ids, max_length, special):
     [[1, 5, 6, 2], [1, 7, 2]]
 
     Args:
-        ids: of a text, `[CLS]` and `[SEP]` included, which each row gets.
-        max_length: of a row, `[CLS]` and `[SEP]` included; 3 or more.
-        special: the ids that hold no known word. A row of these alone is left out: it has nothing
-            to hide.
+        ids: the ids of a text, with `[CLS]` and `[SEP]`, which each of the rows gets.
+        max_length: the length of a row, with `[CLS]` and `[SEP]`; 3 or more.
+        special: the ids that stand for no known word. A row that has only such ids is left out,
+            because nothing in it could be hidden.
     """
     most, end = max_length - 2, len(ids) - 1
     rows = [[ids[0], *ids[at : min(at + most, end)], ids[-1]] for at in range(1, end, most)]
@@ -305,7 +308,7 @@ def cut(ids, max_length, special):
 
 
 def reading(tokenizer):
-    """How a tokenizer reads `PROBE`: what two tokenizers of one vocabulary may differ in."""
+    """How a tokenizer reads `PROBE`: two tokenizers with one vocabulary may differ in this."""
     compiled = getattr(tokenizer, "backend_tokenizer", None)
     normalizer = getattr(compiled, "normalizer", None)
     text = PROBE if normalizer is None else normalizer.normalize_str(PROBE)
@@ -327,13 +330,14 @@ def held_out_share(validation, share, default):
             raise refused("validation_share", share, "a number below 1")
         return default if share is None else float(share)
     if share is not None:
-        raise ValueError(f"has {validation=} and validation_share={share}; leave one of them out")
+        told = f"{validation=} and validation_share={share}"
+        raise ValueError(f"both {told} are given; leave one of them out")
     return 0.0
 
 
 def no_known_word(name, texts):
-    """What is said of a corpus that nothing can be learnt from."""
-    told = f"{name}: none of {texts:,} texts to train on holds a word that the vocabulary knows"
+    """The message about a corpus that nothing can be learned from."""
+    told = f"{name}: none of the {texts:,} texts to train on holds a word that the vocabulary knows"
     return f"{told}; add texts, or take a tokenizer for their language"
 
 
@@ -345,7 +349,7 @@ def told_of(name, counts, rows):
 
 
 def _differences(asked, found):
-    """What differs, in words; where the files have the same names, which contents do."""
+    """The names of what differs; if only the contents of files differ, the names of the files."""
     wrong = [name for name in asked if asked[name] != found.get(name)]
     for cause, effect in (("files", "contents"), ("vocabulary", "normalizer")):
         if cause in wrong and effect in wrong:

@@ -16,7 +16,7 @@ from mlm_lib.checks import path_name, shown
 _TABLES = (".csv", ".jsonl", ".json", ".tsv", ".parquet")
 _KINDS = (".txt", *_TABLES, ".text")
 _SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "vertical bars"}
-# Files that tell about the texts of a folder and hold none, by their names without a suffix.
+# Names, without a suffix, of files that describe the texts of a folder and hold no texts.
 _ABOUT = {
     "text": re.compile(
         r"(readme|licen[cs]e)([._ -].*)?|copying|copyright|notice|changelog|changes|authors"
@@ -25,18 +25,18 @@ _ABOUT = {
     ),
     "json": re.compile(r"dataset_infos?|dataset_dict|state"),
 }
-_NAMES = 3  # so many names are given of each kind of file that is left out
+_NAMES = 3  # how many names a warning gives for each kind of file that is left out
 
 
 def read_texts(source, without=()):
     """The texts of a path, by the rule of `load_corpus`.
 
-    A warning tells which files of a folder were left out, and where blank lines part a file into
-    texts so long that they are hardly paragraphs.
+    A warning names the files of a folder that were left out. Another one names a file whose blank
+    lines are so far apart that the texts between them can hardly be paragraphs.
 
     Args:
         source: a file, a folder, or either with a column after a colon, as in `films.csv:body`.
-        without: files that are not wanted, although a folder holds them.
+        without: files of the folder that are not read.
 
     Returns:
         A list of strings that are not blank, in the order of the files' names and of the texts in
@@ -72,7 +72,7 @@ def text_files(source, without=()):
 
 
 def texts_of(path, column="text", doubts=None):
-    """The texts of one file, without blank ones; to the list `doubts` is added what is odd."""
+    """The texts of one file, without blank ones. Doubts are added to the list `doubts`."""
     if _kind(path) in _TABLES:
         texts = [
             _cell(row, column, f"{path}, {place}") for place, row in _rows_of_table(path, column)
@@ -83,9 +83,9 @@ def texts_of(path, column="text", doubts=None):
 
 
 def warn_of(doubts):
-    """One warning for all doubts that files gave rise to; without doubts, none."""
+    """Gives one warning for all doubts about files; without doubts, none."""
     if doubts:
-        more = f" (This holds for {len(doubts) - 1:,} more of the files.)" * (len(doubts) > 1)
+        more = f" (The same holds for {len(doubts) - 1:,} more of the files.)" * (len(doubts) > 1)
         warnings.warn(doubts[0] + more)
 
 
@@ -103,20 +103,20 @@ def _kind(path):
 def _files(path, unwanted):
     """The path itself, or the files of a folder that hold texts."""
     if not os.path.exists(path):
-        told = f"no file {shown(str(path))}, and not 'reviews', 'docs' or 'hub:NAME'"
+        told = f"no file {shown(str(path))}, and not 'grammar', 'reviews', 'docs' or 'hub:NAME'"
         raise FileNotFoundError(f"unknown corpus: {told}")
     if path.is_dir():
         files, left = _sorted_out(path, unwanted)
-    else:  # no pipe or device: to read one may be to wait for ever
+    else:  # not a pipe or a device, because reading one may wait for ever
         files, left = [path] if _kind(path) and path.is_file() else [], {}
         if os.path.realpath(path) in unwanted:
             raise ValueError(f"{path} is held out; other texts are needed to train on")
     told = "; ".join(f"{len(names):,} {why}: {_some(names)}" for why, names in left.items())
     count = sum(map(len, left.values()))
     if not files:
-        kinds = f"{', '.join(_KINDS)} file, with or without .gz"
+        kinds = f"{', '.join(_KINDS)} file (all but .parquet also as .gz)"
         told = f". It holds {told}" if told else ""
-        raise ValueError(f"{path} is no {kinds}, nor a folder that holds one{told}")
+        raise ValueError(f"{path} is no {kinds}, and no folder that holds one{told}")
     if left:
         kinds = Counter(map(_kind, files)).most_common()
         read = ", ".join(f"{number:,} {kind}" for kind, number in kinds)
@@ -137,16 +137,16 @@ def _sorted_out(folder, unwanted):
         left.setdefault(why, []).append(path.relative_to(folder).as_posix())
 
     def refuse(error):
-        raise error  # a folder that cannot be opened; `os.walk` would pass it over
+        raise error  # a folder that cannot be opened; `os.walk` would skip it
 
     for place, folders, names in os.walk(folder, onerror=refuse):
         # Nothing hidden: .ipynb_checkpoints, for one, holds copies.
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         here = Path(place)
         for name in folders:
-            if (here / name).is_symlink():  # which may lead back
+            if (here / name).is_symlink():  # it may lead back to a folder above
                 leave("link to a folder", here / name)
-        # As in aclImdb: the texts are in folders named by their label, lists of them beside these.
+        # In aclImdb the texts are in folders named by their label, and lists are beside these.
         parts = [here, *(here / name for name in ("train", "test") if name in folders)]
         labelled = any((part / "pos").is_dir() and (part / "neg").is_dir() for part in parts)
         for path in (here / name for name in sorted(names) if not name.startswith(".")):
@@ -179,13 +179,13 @@ def _tells_about_texts(path):
 
 
 def _content(path):
-    """What a file says, its line ends as \\n."""
+    """The text of a file, each of its line ends as \\n."""
     content = path.read_bytes()
     if path.suffix.lower() == ".gz":
         try:
             content = gzip.decompress(content)
         except (OSError, EOFError, zlib.error) as error:
-            raise ValueError(f"{path}: not a whole .gz file ({error})") from None
+            raise ValueError(f"{path}: not a complete .gz file ({error})") from None
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -202,12 +202,12 @@ def _paragraphs(text, path, doubts):
     texts = [" ".join(block.split()) for block in blocks]
     lines = [block.count("\n") + 1 for block in blocks]
     words = max(text.count(" ") + 1 for text in texts)
-    # A long paragraph of a book has some 50 lines, but then most have far fewer than 10.
+    # A paragraph of a book may have some 50 lines, but then most others have far fewer than 10.
     joined = max(lines) >= 200 or (max(lines) >= 50 and sum(lines) >= 10 * len(lines))
     if joined or words >= 10_000:
-        told = f"{path}: {len(texts):,} texts, the longest of {words:,} words"
-        rule = "Blank lines part the texts of a file that has blank lines"
-        doubts.append(f"{told}: are these paragraphs? {rule}; without any, each line is a text.")
+        told = f"{path} has {len(texts):,} texts, and the longest has {words:,} words"
+        rule = "If a file has blank lines, they separate its texts; if it has none"
+        doubts.append(f"{told}: are these paragraphs? {rule}, each line is a text.")
     return texts
 
 
@@ -226,20 +226,21 @@ def _rows_of_table(path, column):
 
 
 def _csv_rows(text, path, column, kind):
-    """The rows of a file with commas, or with tabs: there only quotes around a whole cell are one.
+    """The rows of a file with commas or with tabs.
 
-    A cell of a `.tsv` file holds no line end, so that an odd quote swallows no lines.
+    In a `.tsv` file quotes count only around a whole cell, and a cell holds no line end. Otherwise
+    a single quote in a text would swallow the lines after it.
     """
     own, quoting = (",", csv.QUOTE_MINIMAL) if kind == ".csv" else ("\t", csv.QUOTE_NONE)
     _refuse_another_separator(text.lstrip("\n").partition("\n")[0], own, path, column)
     csv.field_size_limit(2**31 - 1)  # a text may be long
-    # Strict, or an open quote swallows the rest.
+    # Strict, because an open quote would otherwise swallow the rest.
     reader = csv.DictReader(io.StringIO(text), strict=True, delimiter=own, quoting=quoting)
     try:
         if kind == ".tsv" and reader.fieldnames:
             reader.fieldnames = [_unquoted(name) for name in reader.fieldnames]
         if (reader.fieldnames or []).count(column) > 1:
-            raise ValueError(f"{path} has several columns {column!r}; rename those not meant")
+            raise ValueError(f"{path} has several columns {column!r}; rename all but one of them")
         for row in reader:
             if kind == ".tsv" and isinstance(row.get(column), str):
                 row[column] = _unquoted(row[column])
@@ -249,7 +250,7 @@ def _csv_rows(text, path, column, kind):
 
 
 def _refuse_another_separator(header, own, path, column):
-    """Names the separator of a table whose columns are parted by another one than they should."""
+    """Refuses a table whose columns have another separator than its suffix says, and names it."""
 
     def names(separator):
         return [cell.strip().strip('"') for cell in header.split(separator)]
@@ -259,13 +260,13 @@ def _refuse_another_separator(header, own, path, column):
     for separator, called in _SEPARATORS.items():
         lone = len(names(own)) == 1 and separator in header
         if separator != own and separator in header and (lone or column in names(separator)):
-            told = f"{path}, line 1: columns are parted by {called}, not by {_SEPARATORS[own]}"
+            told = f"{path}, line 1: columns are separated by {called}, not by {_SEPARATORS[own]}"
             remedy = "rename it to .tsv" if separator == "\t" else "save it with commas as .csv"
             raise ValueError(f"{told}; {remedy}")
 
 
 def _unquoted(cell):
-    """A cell of a .tsv file without the quotes around it; those inside it were doubled."""
+    """A cell of a .tsv file without the quotes around it; quotes inside it were doubled."""
     whole = re.fullmatch(r'"((?:[^"]|"")*)"', cell)
     return whole[1].replace('""', '"') if whole else cell
 
@@ -278,7 +279,7 @@ def _json_lines(text, path):
 
 
 def _json_rows(text, path, column):
-    """The rows of a list, alone or under a name, or of columns, or JSON lines."""
+    """The rows of a list, of a list under a name, of a dictionary of columns, or of JSON lines."""
     if not text.strip():
         return
     first = text.strip().partition("\n")[0]
@@ -319,7 +320,7 @@ def _json(line, place):
 
 def _parquet_rows(path, column):
     """The rows of a Parquet file, of which one column is read."""
-    import pyarrow  # which `datasets` is made of
+    import pyarrow  # `datasets` needs it, so it is there
     import pyarrow.parquet
 
     number = 0
@@ -334,23 +335,25 @@ def _parquet_rows(path, column):
         raise ValueError(f"{path}, row {number}: {column!r} is not UTF-8") from None
     except (pyarrow.ArrowException, OSError) as error:
         told = str(error).splitlines()[0]
-        raise ValueError(f"{path}: not a whole Parquet file ({told})") from None
+        raise ValueError(f"{path}: not a complete Parquet file ({told})") from None
 
 
 def _cell(row, column, place):
     """The text in a row's column."""
     if not isinstance(row, dict) or column not in row:
         have = shown(list(row) if isinstance(row, dict) else row)
-        raise ValueError(f"{place}: no column {column!r} in {have}; write FILE:COLUMN for yours")
+        raise ValueError(f"{place}: no column {column!r} in {have}; write PATH:COLUMN for yours")
     if None in row:  # where the reader puts what has no column
         told = "quote a cell that holds a comma (in a .tsv file, none may hold a tab)"
         raise ValueError(f"{place}: more cells than columns; {told}")
     text = row[column]
     if not isinstance(text, str):
-        raise ValueError(f"{place}: {column!r} is {shown(text)}, and no text")
+        raise ValueError(f"{place}: {column!r} is {shown(text)}, which is not a text")
     try:
         text.encode("utf-8")
     except UnicodeEncodeError as error:
-        half = f"{text[error.start]!r}, half of a surrogate pair and no character"
-        raise ValueError(f"{place}: {column!r} holds {half}; write both halves, or none") from None
+        half = f"{text[error.start]!r}, which is half of a surrogate pair and not a character"
+        raise ValueError(
+            f"{place}: {column!r} holds {half}; write both halves or neither"
+        ) from None
     return text
