@@ -1,4 +1,4 @@
-"""What course-bert's card states, measured: `python tests/card_course_bert.py [CHECKPOINT]`.
+"""What the card of course-bert-2 states, measured: `python tests/card_course_bert.py [CHECKPOINT]`.
 
 Everything is in nats, and every question hides a single token unless a row says otherwise. With
 another checkpoint's folder the script measures that one in the same way, so that two editions of
@@ -187,7 +187,7 @@ def training_log(run, model, tokenizer):
     }
 
 
-def main(name="course-bert", *more):
+def main(name="course-bert-2", *more):
     model, tokenizer = load_checkpoint(name)
     if more:
         log = training_log(more[1], model, tokenizer)
