@@ -320,7 +320,7 @@ def _json(line, place):
 
 def _parquet_rows(path, column):
     """The rows of a Parquet file, of which one column is read."""
-    import pyarrow  # `datasets` needs it, so it is there
+    import pyarrow  # large, and only these files need it
     import pyarrow.parquet
 
     number = 0
