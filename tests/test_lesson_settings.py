@@ -294,9 +294,9 @@ def test_a_label_with_too_few_texts_is_told_with_its_counts(names, tmp_path, eac
 
 
 @pytest.mark.slow
-def test_a_table_that_semicolons_part_is_refused_with_the_columns_that_were_found(names, tmp_path):
+def test_a_table_that_semicolons_part_is_refused_with_the_remedy(names, tmp_path):
     settings = table_of_topics(tmp_path / "own.csv")
     (tmp_path / "own.csv").write_text("topic;body\nred;a text .\n", encoding="utf-8")
     (number, check), *_ = begin(lesson_of("14"), names, settings, SMALL)
-    with pytest.raises(ValueError, match="parted by commas.*topic;body"):
+    with pytest.raises(ValueError, match="separated by semicolons.*save it with commas"):
         execute(check.source, f"cell {number}", names)
