@@ -1,4 +1,4 @@
-"""What the card of course-bert-2 states, measured: `python tests/card_course_bert.py [CHECKPOINT]`.
+"""What the card of course-bert states, measured: `python tests/card_course_bert.py [CHECKPOINT]`.
 
 Everything is in nats, and every question hides a single token unless a row says otherwise. With
 another checkpoint's folder the script measures that one in the same way, so that two editions of
@@ -31,7 +31,7 @@ OWN_REVIEW = (
     "for it again; see http://films.example/lamp?id=3#top or mail me@films.example. **4/5** [no "
     "spoilers] ~2h {director's cut} \\o/ <i>A+</i> ‘nuff said – café society & co. |^_^| `ok` =)"
 )
-# Written down before the first edition was trained, with the answers that count as sensible.
+# Written down before any edition was trained, with the answers that count as sensible.
 PROBES = {
     "i have watched this [MASK] and it was awesome .": "film movie series show season episode",
     "the acting was brilliant but the [MASK] was far too long .": (
@@ -171,12 +171,15 @@ def answers(model, tokenizer):
 def training_log(run, model, tokenizer):
     """What `training_log.json` holds: the rows with an evaluation, the floor, the probes."""
     lines = (Path(run) / "log.jsonl").read_text("utf-8").splitlines()
-    rows = [row for row in map(json.loads, lines) if "grammar_loss" in row]
-    history = [
-        {name: round(value, 6 if name == "learning_rate" else 4) for name, value in row.items()}
-        | {"minutes": round(row["seconds"] / 60, 4)}
-        for row in rows
-    ]
+    history, highest = [], 0.0
+    for row in map(json.loads, lines):
+        highest = max(highest, row["learning_rate"])
+        if "grammar_loss" in row:  # a look; the rate may have risen and fallen since the one before
+            row |= {"highest_learning_rate": highest, "minutes": row["seconds"] / 60}
+            history.append(
+                {name: round(value, 6 if "rate" in name else 4) for name, value in row.items()}
+            )
+            highest = 0.0
     given = answers(model, tokenizer)
     passed = sum(bool(set(PROBES[text].split()) & set(best)) for text, best in given.items())
     return {
@@ -187,7 +190,7 @@ def training_log(run, model, tokenizer):
     }
 
 
-def main(name="course-bert-2", *more):
+def main(name="course-bert", *more):
     model, tokenizer = load_checkpoint(name)
     if more:
         log = training_log(more[1], model, tokenizer)

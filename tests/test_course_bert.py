@@ -1,4 +1,4 @@
-"""course-bert-2 is as good as its card says, and its vocabulary fits a text of one's own."""
+"""course-bert is as good as its card says, and its vocabulary fits a text of one's own."""
 
 import re
 import string
@@ -10,7 +10,7 @@ from mlm_lib import DATA
 from mlm_lib.corpus import load_corpus
 from mlm_lib.pretrained import load_checkpoint
 
-FOLDER = DATA / "course-bert-2"
+FOLDER = DATA / "course-bert"
 SIGNS = "“”„‘’«»–—…·•′″§¶†¡¿°©®™€£¥×÷±−≤≥≠½¼¾²³←→★☆✓"
 
 
