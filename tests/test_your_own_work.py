@@ -186,7 +186,7 @@ def test_links_of_the_page_lead_to_pages():
 
 
 def test_training_on_texts_saves_a_model_and_logs_the_loss_that_the_page_names():
-    held = re.search(r"Its name in `run/log.jsonl` is `(\S+)`", PAGE)[1]
+    held = re.search(r"with `_loss` after it, here `(\S+)`", PAGE)[1]
     assert log_of("run")[-1]["step"] == 12 and held in log_of("run")[-1]
     assert "model.safetensors" in [path.name for path in Path("run/model").iterdir()]
 
