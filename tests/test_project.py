@@ -61,7 +61,8 @@ FAULTS = {
              "the answer moves by .* is dropout off"),
     "not begun": ("raise NotImplementedError", "", "train: not answered yet"),
     "never": ("table[:], table[0] = -torch.inf, 0", "", "has probability 0"),
-    "late": ("import time\n    while time.process_time() < 4: pass", "", "of processor time"),
+    "late": ("import time\n    end = time.process_time() + 4\n"
+             "    while time.process_time() < end: pass", "", "of processor time"),
     "imports": ("import mlm_lib.grammar", "", "No module named .mlm_lib.grammar"),
 }  # fmt: skip
 
