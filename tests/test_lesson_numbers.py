@@ -13,6 +13,7 @@ from notebook_form import read
 
 LESSONS = sorted((Path(__file__).parent.parent / "notebooks").glob("[0-9][0-9]_*.ipynb"))
 NUMBER = re.compile(r"(?<![\w.,/-])[-−]?\d[\d,]*(?:\.\d+)?(?:e-?\d+)?(?![\w/]|\.\d)%?")
+COMMAND = re.compile(r"`python3 [^`]*`")  # what a reader types states no result
 TIME = re.compile(r"\s*(?:ns|µs|ms|s|seconds?|min|minutes?|hours?)\b")
 SCALES = (1, 100, 0.01, 1e-3, 1e-6)  # a share as a percentage and back, thousands, millions
 NEAR = 0.15
@@ -64,7 +65,7 @@ def strays(lesson):
         before = [i for i in with_output if i < place][-2:]
         after = [i for i in with_output if i > place][:1]
         near = numbers("\n".join(printed(lesson.cells[i]) for i in before + after))
-        for value, digits in numbers(cell.source):
+        for value, digits in numbers(COMMAND.sub("", cell.source)):
             if (
                 abs(value) < 3
                 and not digits
