@@ -52,7 +52,8 @@ class Elsewhere(torch.Tensor):
     def __torch_dispatch__(cls, operation, types, args=(), kwargs=None):
         return run(operation, args, kwargs or {})
 
-    # Lists among indices would become tensors inside torch, where no backend of Python is asked.
+    # Lists and ranges among indices would become tensors inside torch, where no backend of Python
+    # is asked.
     def __getitem__(self, where):
         return super().__getitem__(without_lists(where))
 
@@ -85,7 +86,7 @@ def tolist(self, as_it_was=torch.Tensor.tolist):
 def without_lists(where):
     if isinstance(where, tuple):
         return (*map(without_lists, where),)
-    return as_it_was["tensor"](where) if isinstance(where, list) else where
+    return as_it_was["tensor"](list(where)) if isinstance(where, (list, range)) else where
 
 
 def run(operation, args, kwargs):
