@@ -595,11 +595,11 @@ def last_cell_started(executed: Path) -> tuple[int | None, str]:
 
 # ---- the tests -----------------------------------------------------------------------------------
 
-STYLE = ROOT / "tests" / "notebook_style.py"
-SEEDED = str(ROOT / "tests" / "scripts" / "seeded_cells.py")
-CPU_ONLY = str(ROOT / "tests" / "scripts" / "cpu_only.py")
+STYLE = ROOT / "tools" / "notebook_style.py"
+SEEDED = str(ROOT / "tools" / "seeded_cells.py")
+CPU_ONLY = str(ROOT / "tools" / "cpu_only.py")
 COMPARED = ["--nbval", "--nbval-current-env", "--nbval-cell-timeout", "300"]
-COMPARED += ["--nbval-sanitize-with", ROOT / "tests" / "nbval_sanitize.cfg"]
+COMPARED += ["--nbval-sanitize-with", ROOT / "tools" / "nbval_sanitize.cfg"]
 
 
 @contextlib.contextmanager
@@ -625,7 +625,7 @@ def test_on_a_device(args) -> int:
     those of `test_on_the_cpu`: each lesson is a step, and each of its cells is a check."""
     lessons = plan(args)
     check_device(args.device)
-    sys.path.insert(0, str(ROOT / "tests"))
+    sys.path.insert(0, str(ROOT / "tools"))
     from compare_outputs import Unreadable, compare
 
     failed, rows, total = [], {}, collections.Counter()
@@ -662,7 +662,7 @@ def test_on_the_cpu(args) -> int:
     left_out = {"not slow": args.quick, "not site": not args.site}
     marks = " and ".join(mark for mark, holds in left_out.items() if holds)
     steps = {
-        "size": [sys.executable, ROOT / "tests" / "budget.py"],
+        "size": [sys.executable, ROOT / "tools" / "budget.py"],
         "format": [sys.executable, "-m", "ruff", "format", "--check", "--no-cache"],
         "lint": [sys.executable, "-m", "ruff", "check", "--no-cache"],
         "tests": [*pytest, *(["-m", marks] if marks else [])],
@@ -751,9 +751,9 @@ def lesson(args) -> int:
         if draft.exists() and draft.stat().st_mtime > path.stat().st_mtime:
             back = ["jupytext", "--update", "--to", "ipynb", "--output", copy]
             steps["text"] = [*python, *back, draft]
-        steps["execute"] = [sys.executable, ROOT / "tests" / "execute_notebook.py", copy, path]
+        steps["execute"] = [sys.executable, ROOT / "tools" / "execute_notebook.py", copy, path]
         tests = ["test_labs.py"] if args.lab else ["test_notebooks.py", "test_lesson_numbers.py"]
-        tests = [ROOT / "tests" / name for name in tests]
+        tests = [ROOT / "tests" / "course" / name for name in tests]
         word = args.number if args.lab else path.stem
         steps["tests"] = [*python, "pytest", "-q", *tests, "-k", word]
         steps["compare"] = [*python, "pytest", "-q", *COMPARED, path]

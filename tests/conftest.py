@@ -12,7 +12,7 @@ import tiny_bert
 import torch
 
 if os.environ.get("CUDA_VISIBLE_DEVICES") == "-1":  # as `course.py test` sets it
-    import scripts.cpu_only  # noqa: F401
+    import cpu_only  # noqa: F401
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +57,7 @@ def pytest_collection_modifyitems(items):
 
 
 # Files that take minutes, and whose tests share only what belongs to one lesson.
-BY_LESSON = ("tests/test_lesson_settings.py", "tests/test_labs.py")
+BY_LESSON = ("tests/course/test_lesson_settings.py", "tests/course/test_labs.py")
 
 
 @pytest.hookimpl(optionalhook=True)  # there is none without xdist

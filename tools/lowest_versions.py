@@ -1,0 +1,29 @@
+"""Print the lowest versions that `pyproject.toml` allows, as a constraints file.
+
+With it one finds out whether a lower bound is true. If the printed lines take the place of
+`constraints.txt`, `course.py` installs and tests the oldest packages instead of the newest:
+
+    python3 tools/lowest_versions.py > lowest.txt && mv lowest.txt constraints.txt
+    python3 course.py test --quick
+    git checkout constraints.txt
+
+The packages are those of `constraints.txt`: the course's, and those of the extras test and docs.
+"""
+
+import re
+import tomllib
+from pathlib import Path
+
+PYPROJECT = Path(__file__).resolve().parents[1] / "pyproject.toml"
+
+
+def lowest_versions():
+    """One line `name==version` for each direct dependency, in the order of `pyproject.toml`."""
+    project = tomllib.loads(PYPROJECT.read_text("utf-8"))["project"]
+    extras = project["optional-dependencies"]
+    requirements = [*project["dependencies"], *extras["test"], *extras["docs"]]
+    return [re.sub(r"^([\w-]+)>=([\w.]+).*", r"\1==\2", text) for text in requirements]
+
+
+if __name__ == "__main__":
+    print(*lowest_versions(), sep="\n")
