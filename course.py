@@ -813,7 +813,9 @@ def site(args) -> int:
     folder = ROOT / "build" / "site"
     with listen(folder, args.port) if args.serve else contextlib.nullcontext() as server:
         with child_environment() as env:
-            status = call([sys.executable, ROOT / "docs" / "build.py", "--out", folder], env)
+            status = call(
+                [sys.executable, ROOT / "docs" / "site" / "build.py", "--out", folder], env
+            )
         if status == 0 and server:
             print(f"http://127.0.0.1:{server.server_port}/  (Ctrl-C ends it)")
             with contextlib.suppress(KeyboardInterrupt):

@@ -30,7 +30,7 @@ from classroom.project import (
     line,
     read_board,
 )  # fmt: skip
-from docs.project_page import (
+from docs.site.project_page import (
     CAREFUL,
     FREQUENCIES,
     LESSON,

@@ -30,7 +30,7 @@ from classroom.project import (
     sound,
     start,
 )  # fmt: skip
-from docs.project_page import PAGE, fill, measured, scale
+from docs.site.project_page import PAGE, fill, measured, scale
 from mlm_lib.grammar import Grammar
 
 # A model that is a table, with a place for what goes wrong.

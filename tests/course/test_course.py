@@ -133,7 +133,7 @@ def test_a_site_is_served_when_it_was_built_and_asked_for(
     arguments = ["--serve", "--port", "0"] if asked else []
     assert course.main(["site", "--here", *arguments]) == built
     folder = ROOT / "build" / "site"
-    first = [sys.executable, ROOT / "docs" / "build.py", "--out", folder]
+    first = [sys.executable, ROOT / "docs" / "site" / "build.py", "--out", folder]
     assert calls == [first, *served * ["served"]]
     assert ("http://127.0.0.1:" in capsys.readouterr().out) == bool(served)
 

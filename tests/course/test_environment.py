@@ -125,7 +125,7 @@ def test_the_formatter_looks_at_everything_but_what_its_own_list_leaves_out():
 
 def python_sources():
     # What stands in tests/ under other names is run by hand or by tests, and states its needs.
-    folders = ("mlm_lib", "mlm_lib/engine", "classroom", "benchmarks", "docs", "docs/*")
+    folders = ("mlm_lib", "mlm_lib/engine", "classroom", "benchmarks", "docs/site", "docs/site/*")
     for pattern in ("tests/*/test_*.py", *(f"{folder}/*.py" for folder in folders)):
         for path in sorted(ROOT.glob(pattern)):
             yield path.relative_to(ROOT), path.read_text("utf-8")
@@ -148,7 +148,7 @@ def test_everything_imported_is_declared():
         "docs",
         *(
             p.stem
-            for pattern in ("tests/*/*.py", "tools/*.py", "docs/*/*.py")
+            for pattern in ("tests/*/*.py", "tools/*.py", "docs/site/*/*.py")
             for p in ROOT.glob(pattern)
         ),
     }

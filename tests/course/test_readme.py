@@ -22,11 +22,11 @@ LINKS = sorted(set(re.findall(r"\]\(([^)]+)\)", README)))
 
 def test_the_figure_is_the_one_that_lesson_08_has_stored():
     pytest.importorskip("sphinx", reason="the docs extra is not installed")
-    from docs.floor import floor
+    from docs.site.floor import floor
 
     assert "](docs/floor.png)" in README
     same = (ROOT / "docs" / "floor.png").read_bytes() == floor()  # pytest is slow to compare them
-    assert same, "run: python docs/floor.py"
+    assert same, "run: python docs/site/floor.py"
 
 
 def test_the_map_has_every_lesson_with_its_title_and_its_file():

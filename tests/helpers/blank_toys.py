@@ -1,4 +1,4 @@
-"""What the tests of docs/fill_the_blank share: its modules, odd strings, a server."""
+"""What the tests of docs/site/fill_the_blank share: its modules, odd strings, a server."""
 
 import contextlib
 import functools
@@ -9,7 +9,7 @@ import sys
 import threading
 from pathlib import Path
 
-FOLDER = Path(__file__).resolve().parents[2] / "docs" / "fill_the_blank"
+FOLDER = Path(__file__).resolve().parents[2] / "docs" / "site" / "fill_the_blank"
 
 
 def module(name):

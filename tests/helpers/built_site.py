@@ -11,8 +11,8 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def build(out):
-    """What `docs/build.py` prints, and its exit status."""
-    command = [sys.executable, ROOT / "docs" / "build.py", "--out", out]
+    """What `docs/site/build.py` prints, and its exit status."""
+    command = [sys.executable, ROOT / "docs" / "site" / "build.py", "--out", out]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
     answer = subprocess.run(command, cwd=ROOT, **pipes)
     return answer.returncode, answer.stdout

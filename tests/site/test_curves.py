@@ -6,7 +6,7 @@ import types
 
 import pytest
 
-from docs import curves
+from docs.site import curves
 
 PAGE = (curves.FOLDER.parent / "read_your_curve.md").read_text("utf-8")
 STORED = json.loads((curves.FOLDER / "curves.json").read_text("utf-8"))

@@ -12,11 +12,11 @@ from built_site import ROOT, read_page
 from notebook_form import ANSWER, FOLDED, SET_UP, alternative_texts, read
 
 from classroom.lab import labs, read_lab
-from docs.questions import questions
+from classroom.questions import questions
 
 sys.path.insert(0, str(ROOT))
-from docs import build as site_builder
-from docs import pages as site_pages
+from docs.site import build as site_builder
+from docs.site import pages as site_pages
 
 pytestmark = pytest.mark.site
 LESSONS = sorted((ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb"))
@@ -269,7 +269,7 @@ def test_a_folder_that_holds_something_else_is_left_alone(tmp_path, one_page, ca
 
 
 def test_a_figure_that_its_lesson_has_not_is_an_error():
-    from docs.ext.stored_figure import images
+    from docs.site.ext.stored_figure import images
 
     notebook = json.loads(LESSONS[8].read_text("utf-8"))
     assert any("floor" in unescape(image) for image in images(notebook))

@@ -9,8 +9,8 @@ from nbformat import v4, write
 from notebook_form import FOLDED, alternative_texts, read
 
 sys.path.insert(0, str(ROOT))
-from docs import build as site_builder
-from docs import npm, slides
+from docs.site import build as site_builder
+from docs.site import npm, slides
 
 LESSONS = sorted((ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb"))
 every_lesson = pytest.mark.parametrize("lesson", LESSONS, ids=lambda path: path.stem)

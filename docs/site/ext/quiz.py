@@ -7,7 +7,7 @@ and why. Where none runs, all that is told stands in a fold.
 from docutils import nodes
 from sphinx.util.docutils import SphinxDirective
 
-from docs.questions import FOLDER, questions
+from classroom.questions import FOLDER, questions
 
 
 class question(nodes.General, nodes.Element):

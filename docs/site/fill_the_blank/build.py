@@ -1,4 +1,4 @@
-"""Build the page that fills blanks: `python docs/fill_the_blank/build.py --out FOLDER`.
+"""Build the page that fills blanks: `python docs/site/fill_the_blank/build.py --out FOLDER`.
 
 The folder can be served by any static server, under any path. It needs npm once, for the program
 that runs the model in a browser; what npm fetched is kept in node_modules beside this file.
@@ -16,13 +16,13 @@ from itertools import accumulate, count, islice
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parents[1])]  # beside this file, and the course itself
+sys.path[:0] = [str(HERE), str(HERE.parents[2])]  # beside this file, and the course itself
 
 RUNTIME = HERE / "node_modules" / "onnxruntime-web"
 SCRIPT, PROGRAM = "ort.wasm.bundle.min.mjs", "ort-wasm-simd-threaded.wasm"
 # As .js, since not every server knows that .mjs is a script.
 RENAMED = {SCRIPT: "onnxruntime.js", PROGRAM: "onnxruntime.wasm"}
-WRITER = HERE.parents[1] / "data" / "course-writer"
+WRITER = HERE.parents[2] / "data" / "course-writer"
 TRIAL = 40  # documents of each kind, about seven blanks in each
 OWN = ["*.html", "*.css", "*.js", "*.json", "*.onnx", "*.wasm"]
 
@@ -33,7 +33,7 @@ def fetch_runtime():
     Raises:
         SystemExit: npm is missing, or could not fetch it.
     """
-    from docs.npm import fetch
+    from docs.site.npm import fetch
 
     fetch(RUNTIME, HERE, "The page")
 

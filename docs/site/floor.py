@@ -1,4 +1,4 @@
-"""The figure of README.md, `docs/floor.png`: `python docs/floor.py` takes it out of lesson 08.
+"""The figure of README.md, `docs/floor.png`: `python docs/site/floor.py` takes it out of lesson 08.
 
 It is the picture that the lesson has stored, so that it shows what a run of the lesson gave.
 """
@@ -10,8 +10,8 @@ import sys
 from html import unescape
 from pathlib import Path
 
-HERE = Path(__file__).resolve().parent
-LESSON = HERE.parent / "notebooks" / "08_pretraining.ipynb"
+ROOT = Path(__file__).resolve().parents[2]
+LESSON = ROOT / "notebooks" / "08_pretraining.ipynb"
 TOLD = "floor"  # the figure's alternative text tells of it
 PICTURE = re.compile(r'src="data:image/png;base64,([^"]+)"')
 
@@ -22,7 +22,7 @@ def floor() -> bytes:
     Raises:
         ValueError: the lesson has no such figure, or more than one.
     """
-    from docs.ext.stored_figure import images
+    from docs.site.ext.stored_figure import images
 
     figures = images(json.loads(LESSON.read_text("utf-8")))
     found = [figure for figure in figures if TOLD in unescape(figure)]
@@ -32,5 +32,5 @@ def floor() -> bytes:
 
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(HERE.parent))
-    (HERE / "floor.png").write_bytes(floor())
+    sys.path.insert(0, str(ROOT))
+    (ROOT / "docs" / "floor.png").write_bytes(floor())

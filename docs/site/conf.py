@@ -1,10 +1,10 @@
-"""How Sphinx builds the course's site. `docs/build.py` gathers the pages and calls it."""
+"""How Sphinx builds the course's site. `docs/site/build.py` gathers the pages and calls it."""
 
 import sys
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parent)]
+sys.path[:0] = [str(HERE), str(HERE.parents[1])]
 
 project = "Masked language modelling, built from scratch"
 author = copyright = "The MLM course authors"

@@ -1,4 +1,4 @@
-"""The curves of `docs/read_your_curve.md`: `python docs/curves.py` trains, and draws them.
+"""The curves of `docs/read_your_curve.md`: `python docs/site/curves.py` trains, and draws them.
 
 A small model reads the films of our grammar, as in lesson 08: once soundly, and once with each of
 six faults. Pictures and numbers go to `docs/curves/`: what the log said, and the loss on held-out
@@ -20,7 +20,7 @@ from mlm_lib.masking import MaskingCollator
 from mlm_lib.training import HeldOut, TrainingConfig, train
 from mlm_lib.wordpiece import SPECIAL_TOKENS, WordPieceTokenizer
 
-FOLDER = Path(__file__).resolve().parent / "curves"
+FOLDER = Path(__file__).resolve().parents[1] / "curves"
 STEPS, EVERY = 600, 20
 DRAWN = "sound labels_after_masking labels_everywhere padding repeated rate vocabulary".split()
 grammar = Grammar.load(worlds=["films"])

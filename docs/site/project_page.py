@@ -7,7 +7,7 @@ from statistics import mean
 
 from classroom.project import NAME, NATS, REFERENCES, USED, read_board
 
-PAGE = Path(__file__).with_name("project.md")
+PAGE = Path(__file__).parents[1] / "project.md"
 CAREFUL, NEIGHBOURS, FREQUENCIES = "a careful student", "neighbours", "frequencies"
 SHORT, LESSON, NOTHING = "a careful student, 100 seconds", "lesson 08", "nothing learned"
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from classroom.edition import student_edition
 from classroom.lab import labs
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 LESSON = re.compile(r"(?:[Bb]uilt in|In|A task of) lesson (\d\d)|[Ll]essons? (\d\d)")
 
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Builds the course's site: `python docs/build.py --out build/site`.
+"""Builds the course's site: `python docs/site/build.py --out build/site`.
 
 Nothing is fetched and no lesson is executed. Any warning is an error. What stood in the folder
 stays until the new site is whole.
@@ -12,8 +12,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-BLANK = ROOT / "docs" / "fill_the_blank" / "build.py"
+ROOT = Path(__file__).resolve().parents[2]
+BLANK = ROOT / "docs" / "site" / "fill_the_blank" / "build.py"
 MARK = "searchindex.js"  # every site of ours holds it
 
 
@@ -25,7 +25,7 @@ def fills_blanks() -> bool:
 
 def has_slides() -> bool:
     """Whether slides can be made. What shows them is fetched by npm."""
-    from docs.slides import fetch_reveal
+    from docs.site.slides import fetch_reveal
 
     try:
         fetch_reveal()
@@ -40,8 +40,8 @@ def build(out: Path) -> int:
     from sphinx.cmd.build import main as sphinx
 
     sys.path.insert(0, str(ROOT))
-    from docs import slides
-    from docs.pages import gather
+    from docs.site import slides
+    from docs.site.pages import gather
 
     if out.exists() and not (out / MARK).is_file() and any(out.iterdir()):
         print(f"{out} holds something else than a site; choose another folder.", file=sys.stderr)
@@ -53,7 +53,16 @@ def build(out: Path) -> int:
     with tempfile.TemporaryDirectory(dir=out.parent, prefix="site-") as folder:
         source, made = Path(folder, "source"), Path(folder, "site")
         gather(source)
-        options = ["-b", "html", "-n", "-W", "--keep-going", "-q", "-c", str(ROOT / "docs")]
+        options = [
+            "-b",
+            "html",
+            "-n",
+            "-W",
+            "--keep-going",
+            "-q",
+            "-c",
+            str(ROOT / "docs" / "site"),
+        ]
         options += ["-d", str(Path(folder, "doctrees"))]
         options += [*(["-t", "blank"] if blank else []), *(["-t", "slides"] if shown else [])]
         status = sphinx([*options, str(source), str(made)])

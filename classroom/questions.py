@@ -12,7 +12,7 @@ of the site, three are for whoever teaches. A wrong option is a mistake that lab
     mistake = "02.3: kept positions carry no label"    # a task, and a mistake of its row in labs.md
     because = "..."
 
-`python -m docs.questions 02` prints the teacher's.
+`python -m classroom.questions 02` prints the teacher's.
 """
 
 import random
@@ -24,7 +24,7 @@ from pathlib import Path
 
 from classroom.lab import Refused
 
-FOLDER = Path(__file__).parents[1] / "classroom" / "questions"
+FOLDER = Path(__file__).with_name("questions")
 READERS = ("site", "teacher")
 
 

@@ -1,4 +1,4 @@
-"""Slides of each lesson: `python -m docs.slides --out FOLDER`; the site's build makes them.
+"""Slides of each lesson: `python -m docs.site.slides --out FOLDER`; the site's build makes them.
 
 They hold what the notebook holds, and nothing is written for them: its title and promise; for each
 step the prediction, what answers it, and the sentence to keep; at the end the lab. nbconvert makes
@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from classroom.lab import ROOT, labs
-from docs.npm import fetch
+from docs.site.npm import fetch
 
-DECK = ROOT / "docs" / "deck"
+DECK = ROOT / "docs" / "site" / "deck"
 REVEAL = DECK / "node_modules" / "reveal.js"
 ANSWER = "hide-output"  # the tag of an output that waits for a prediction
 BOLD = re.compile(r"\*\*(.+?)\*\*")
@@ -128,7 +128,7 @@ def last_slide(lesson: Path, turn: str) -> Slide:
 
 
 def fetch_reveal() -> None:
-    """See to reveal.js. Raises SystemExit as `docs.npm.fetch`."""
+    """See to reveal.js. Raises SystemExit as `docs.site.npm.fetch`."""
     fetch(REVEAL, DECK, "A page of slides")
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from budget import ROOT
 
-from docs.questions import READERS, NoQuestions, questions, sheet
+from classroom.questions import READERS, NoQuestions, questions, sheet
 
 NUMBERS = [path.name[:2] for path in sorted((ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb"))]
 MISTAKES = {  # {"02.3": [...]}, and "zoo.4"
