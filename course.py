@@ -6,7 +6,7 @@
     python3 course.py test [--quick] [--site] [--style]
     python3 course.py test --device cuda [--only 03 08] [--jobs N]
     python3 course.py lesson NN [--text] [--lab]
-    python3 course.py lab  [-- OPTIONS OF JUPYTERLAB]
+    python3 course.py open [-- OPTIONS OF JUPYTERLAB]
     python3 course.py labs start [02 ...] | check FILE | status | solution NN
     python3 course.py labs grade FOLDER --out marks.csv | project start | project check FILE
     python3 course.py site [--serve] [--port 8000]
@@ -662,7 +662,7 @@ def test_on_the_cpu(args) -> int:
     left_out = {"not slow": args.quick, "not site": not args.site}
     marks = " and ".join(mark for mark, holds in left_out.items() if holds)
     steps = {
-        "size": [sys.executable, ROOT / "tools" / "budget.py"],
+        "size": [sys.executable, ROOT / "tools" / "code_size.py"],
         "format": [sys.executable, "-m", "ruff", "format", "--check", "--no-cache"],
         "lint": [sys.executable, "-m", "ruff", "check", "--no-cache"],
         "tests": [*pytest, *(["-m", marks] if marks else [])],
@@ -774,7 +774,8 @@ def lesson(args) -> int:
     return 0
 
 
-def lab(args) -> int:
+def open_lessons(args) -> int:
+    """Open the lessons in JupyterLab, and hand on the options that are meant for JupyterLab."""
     options = args.passed_on
     root = hasattr(os, "geteuid") and os.geteuid() == 0
     if root and not any(option.startswith("--allow-root") for option in options):
@@ -857,11 +858,16 @@ COMMANDS = {  # name: (function, modules it needs, its line in --help)
         ["jupytext", "nbclient", "pytest", "nbval"],
         "edit a lesson as text; execute, store, test and compare it",
     ),
-    "lab": (lab, ["jupyterlab", "ipykernel"], "open the lessons in JupyterLab; takes its options"),
+    "open": (
+        open_lessons,
+        ["jupyterlab", "ipykernel"],
+        "open the lessons in JupyterLab, and hand on its options",
+    ),
     "site": (site, SITE_MODULES, "build the course's web site"),
     "labs": (labs, ["torch", "psutil", "tqdm"], "get a lab, check it, mark a class"),
 }
-PASS_ON = ("lab", "labs")  # commands that hand what is not ours to another program
+OLD_NAMES = {"lab": "open"}  # an earlier name of a command, which is still taken
+PASS_ON = ("open", "labs")  # commands that hand options which are not ours to another program
 
 
 def whole_number(least: int, most: int = 10**6):
@@ -898,6 +904,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, (action, _, text) in COMMANDS.items():
         own = {"allow_abbrev": name not in PASS_ON, "add_help": name != "labs"}
+        own["aliases"] = [old for old, new in OLD_NAMES.items() if new == name]
         command = commands.add_parser(name, parents=[common], help=text, **own)
         option = command.add_argument
         many = {"nargs": "+", "action": "extend"}
@@ -941,6 +948,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     # Not by set_defaults, which would let a command undo an option that stands before it.
     args = argparse.Namespace(here=False, build=None, notebooks=ROOT / "notebooks")
     args, unknown = parser.parse_known_args(argv[:ours], args)
+    args.command = OLD_NAMES.get(args.command, args.command)
     args.passed_on = [*unknown, *argv[ours + 1 :]]
     if args.passed_on and args.command not in PASS_ON:
         parser.error(f"unrecognized arguments: {' '.join(args.passed_on)}")

@@ -23,7 +23,7 @@ def made(path: Path, new: bool) -> None:
 def start(args) -> None:
     for key in args.labs or labs():
         made(*edition.start(key))
-    print("Open them with: python course.py lab")
+    print("Open them with: python course.py open")
 
 
 def check(args) -> None:

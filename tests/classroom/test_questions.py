@@ -4,8 +4,8 @@ import re
 from pathlib import Path
 
 import pytest
-from budget import ROOT
 
+from classroom.lab import ROOT
 from classroom.questions import READERS, NoQuestions, questions, sheet
 
 NUMBERS = [path.name[:2] for path in sorted((ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb"))]

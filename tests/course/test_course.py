@@ -201,20 +201,24 @@ def test_an_unknown_command_lists_the_known_ones(course, capsys):
 
 @pytest.mark.parametrize("command", ["run", "test"])
 @pytest.mark.parametrize("arguments", [["--port", "8889"], ["--", "--quick"]])
-def test_only_lab_takes_options_that_are_not_ours(course, capsys, command, arguments):
+def test_only_open_takes_options_that_are_not_ours(course, capsys, command, arguments):
     with pytest.raises(SystemExit) as stop:
         course.main([command, *arguments])
     assert stop.value.code == 2 and "unrecognized arguments: --" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("command", ["run", "lab", "labs"])
+@pytest.mark.parametrize("command", ["run", "open", "labs"])
 def test_an_option_that_stands_before_the_command_counts(course, command):
     args = course.parse(["--here", "--cpu", command])
     assert args.here and args.build == "cpu"
 
 
+def test_open_still_has_its_old_name(course):
+    assert vars(course.parse(["lab", "--port", "1"])) == vars(course.parse(["open", "--port", "1"]))
+
+
 def test_jupyterlab_opens_at_the_lessons_with_the_labs_that_were_started_beside_them(course):
-    assert course.where_to_open(course.parse(["lab"])) == [
+    assert course.where_to_open(course.parse(["open"])) == [
         f"--ServerApp.root_dir={ROOT}",
         "--LabApp.default_url=/lab/tree/notebooks",
     ]
@@ -260,13 +264,13 @@ def test_run_takes_the_labs_of_its_lessons_when_asked(course, lessons):
         (0, ["--", "--port", "8889", "--allow-root"], ["--port", "8889", "--allow-root"]),
     ],
 )
-def test_lab_passes_options_on_and_serves_root(
+def test_open_passes_options_on_and_serves_root(
     course, lessons, monkeypatch, capsys, user, arguments, passed_on
 ):
     calls = []
     monkeypatch.setattr(course, "call", lambda command, env: calls.append(command) or 0)
     monkeypatch.setattr(course.os, "geteuid", lambda: user, raising=False)
-    assert course.main(["lab", "--here", "--notebooks", str(lessons), *arguments]) == 0
+    assert course.main(["open", "--here", "--notebooks", str(lessons), *arguments]) == 0
     assert calls == [[sys.executable, "-m", "jupyterlab", lessons, *passed_on]]
     added = "--allow-root" in passed_on and "--allow-root" not in arguments
     assert ("You are root" in capsys.readouterr().out) == added
@@ -391,8 +395,8 @@ def test_it_goes_on_inside_with_what_was_asked(house, monkeypatch):
     executed = []
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")  # each kernel would compile its packages
     monkeypatch.setattr(house.os, "execv", lambda path, command: executed.append(command[2:]))
-    house.enter_environment(None, ["lab", "--", "--port", "8889"])
-    assert executed == [["--here", "lab", "--", "--port", "8889"]]
+    house.enter_environment(None, ["open", "--", "--port", "8889"])
+    assert executed == [["--here", "open", "--", "--port", "8889"]]
     assert "PYTHONDONTWRITEBYTECODE" not in os.environ
 
 
@@ -681,7 +685,7 @@ def test_every_step_counts_and_so_does_finding_no_test(steps, capsys, step, stat
     assert steps.start("--style") == 1 and steps.ends == []
     told = capsys.readouterr().out.splitlines()
     name = ["size", "format", "lint", "tests", "style", "notebooks"][step]
-    program = ["budget.py", "ruff", "ruff", "pytest", "notebook_style.py", "pytest"][step]
+    program = ["code_size.py", "ruff", "ruff", "pytest", "notebook_style.py", "pytest"][step]
     assert f"FAILED {name} ({program} ended with exit status {status})" in told
     assert told[-1] == "5 passed, 1 failed, 0 skipped"
 
@@ -1099,7 +1103,7 @@ def test_jupyterlab_gets_the_courses_settings_and_keeps_its_tabs_apart(
     monkeypatch.setattr(course, "call", lambda command, env: environments.append(env) or 0)
     monkeypatch.setenv("JUPYTER_CONFIG_PATH", "/of/the/user")
     monkeypatch.delenv("JUPYTERLAB_WORKSPACES_DIR", raising=False)
-    assert course.main(["lab", "--here", "--notebooks", str(lessons)]) == 0
+    assert course.main(["open", "--here", "--notebooks", str(lessons)]) == 0
     (env,) = environments
     folders = env["JUPYTER_CONFIG_PATH"].split(os.pathsep)
     assert folders == [str(ROOT / ".jupyter"), "/of/the/user"]

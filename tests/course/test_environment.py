@@ -1,7 +1,9 @@
 """One truth for dependencies, pyproject.toml: everything else that names them agrees with it."""
 
 import ast
+import os
 import re
+import subprocess
 import sys
 import tomllib
 from importlib.metadata import packages_distributions, requires, version
@@ -19,6 +21,7 @@ import course
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND = "python3 course.py test"
+README = (ROOT / "README.md").read_text("utf-8")
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
 CORE = [Requirement(text) for text in PYPROJECT["project"]["dependencies"]]
 EXTRAS = {
@@ -33,18 +36,18 @@ def pins():
     return dict(line.split("==") for line in lines if not line.startswith("#"))
 
 
-def test_conda_environment_repeats_the_requirements():
+def test_conda_installs_the_course_as_pip_does_with_the_pinned_versions():
     environment = yaml.safe_load((ROOT / "environment.yml").read_text("utf-8"))
-    (pip,) = [entry["pip"] for entry in environment["dependencies"] if isinstance(entry, dict)]
-    assert sorted(pip) == sorted(map(str_as_written, DIRECT))
-    (python,) = [entry for entry in environment["dependencies"] if str(entry).startswith("python")]
-    assert python == "python" + PYPROJECT["project"]["requires-python"]
+    python, pip, of_pip = environment["dependencies"]
+    assert python == "python" + PYPROJECT["project"]["requires-python"] and pip == "pip"
+    assert of_pip == {"pip": ["-c constraints.txt", "-e .[test,docs]"]}
 
 
-def str_as_written(requirement):
-    """packaging sorts specifiers its own way; the files keep the order lower bound, upper bound."""
-    bounds = sorted(map(str, requirement.specifier), key=lambda bound: bound[0] == "<")
-    return requirement.name + ",".join(bounds)
+def test_every_file_that_asks_for_the_cpu_build_of_torch_names_the_same_index():
+    files = [".binder/requirements.txt", ".devcontainer/devcontainer.json"]
+    for name in [*files, "classroom/autograder/setup.sh"]:
+        told = (ROOT / name).read_text("utf-8")
+        assert re.findall(r"--extra-index-url (\S+)", told) == [course.CPU_INDEX], name
 
 
 def test_constraints_pin_every_direct_dependency_within_its_range():
@@ -170,19 +173,46 @@ def test_everything_imported_is_declared():
 def test_no_other_file_lists_dependencies():
     others = ("requirements*.txt", "docs/requirements*.txt", "setup.py", "setup.cfg", "Pipfile")
     assert [path.name for pattern in others for path in ROOT.glob(pattern)] == []
-    workflow = (ROOT / ".github/workflows/test.yml").read_text("utf-8")
-    installs = re.findall(r"pip install (.*)", workflow)
-    assert all(re.fullmatch(r'-e "\.\[\w+\]" -c constraints\.txt', line) for line in installs)
+    installs = re.findall(r"pip install (.*)", (ROOT / ".ci/run").read_text("utf-8"))
+    assert all('-e ".[classroom]" -c constraints.txt' in line for line in installs)
 
 
 def read_workflow(name="test.yml", job="test"):
     return yaml.safe_load((ROOT / ".github/workflows" / name).read_text("utf-8"))["jobs"][job]
 
 
-def test_readme_workflow_and_ci_give_the_same_command():
-    assert COMMAND in [step.get("run") for step in read_workflow()["steps"]]
-    assert f'{COMMAND} --site --style "$@"' in (ROOT / ".ci/run").read_text("utf-8")
-    assert COMMAND in (ROOT / "README.md").read_text("utf-8")
+def test_the_workflow_checks_by_the_script_that_checks_here_and_by_nothing_else():
+    steps = [step["run"] for step in read_workflow()["steps"] if "run" in step]
+    assert steps == [".ci/run ${{ matrix.os != 'ubuntu-latest' && '--portable' || '' }}"]
+
+
+def commands_of_ci(*arguments, folder):
+    """What `.ci/run` calls, for programs that only write down how they were called."""
+    log, programs = folder / "log", folder / "programs"
+    programs.mkdir()
+    for name in ("python3", "npm", "chromium"):
+        (programs / name).write_text(f'#!/bin/sh\necho {name} "$@" >> {log}\n')
+        (programs / name).chmod(0o755)
+    path = f"{programs}{os.pathsep}{os.environ['PATH']}"
+    script = ["bash", ROOT / ".ci/run", *arguments, "--here"]
+    subprocess.run(script, env=os.environ | {"PATH": path}, check=True, capture_output=True)
+    return log.read_text().splitlines()
+
+
+@pytest.mark.skipif(os.name == "nt", reason="the programs are shell scripts")
+def test_the_script_tests_the_style_the_site_the_labs_the_quick_runs_and_nbgrader(tmp_path):
+    *_, tested, ran, installed, marked = commands_of_ci(folder=tmp_path)
+    assert tested == f"{COMMAND} --style --site --here" and COMMAND in README
+    assert ran == "python3 course.py run --quick --labs --here"
+    assert "-e .[classroom] -c constraints.txt" in installed
+    assert marked == "python3 -m pytest tests/classroom/test_nbgrader.py"
+
+
+@pytest.mark.skipif(os.name == "nt", reason="the programs are shell scripts")
+def test_on_other_systems_the_script_leaves_out_the_site_and_nbgrader_alone(tmp_path):
+    tested, ran = commands_of_ci("--portable", folder=tmp_path)
+    assert tested == f"{COMMAND} --style --here"
+    assert ran == "python3 course.py run --quick --labs --here"
 
 
 def test_workflow_covers_the_systems_and_the_lowest_python():

@@ -1,4 +1,4 @@
-"""JupyterLab as `course.py lab` opens it: a lesson and a lab run from the first cell to the last,
+"""JupyterLab as `course.py open` opens it: a lesson and a lab run from the first cell to the last,
 and nobody outside this machine is asked for anything."""
 
 import contextlib
@@ -66,7 +66,7 @@ def server(house):
     env = {name: value for name, value in os.environ.items() if not name.startswith("JUPYTER")}
     env |= {"HOME": str(house / "home"), "ASKED": str(house / "asked.txt")}
     env["PYTHONPATH"] = os.pathsep.join([str(house / "listener"), str(ROOT)])
-    command = [sys.executable, ROOT / "course.py", "lab", "--here", "--notebooks"]
+    command = [sys.executable, ROOT / "course.py", "open", "--here", "--notebooks"]
     command += [house / "notebooks", "--", "--no-browser", "--port=0"]
     env["JUPYTERLAB_WORKSPACES_DIR"] = str(house / "workspaces")  # and not this checkout's
     log = house / "log.txt"

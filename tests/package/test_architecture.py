@@ -10,7 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import budget
+import code_size
 import nbformat
 import pytest
 
@@ -18,7 +18,9 @@ import mlm_lib
 
 PACKAGE = Path(mlm_lib.__file__).parent
 LESSONS = sorted((PACKAGE.parent / "notebooks").glob("[0-9][0-9]_*.ipynb"))
-PATHS = {".".join(path.relative_to(PACKAGE).with_suffix("").parts): path for path in budget.files()}
+PATHS = {
+    ".".join(path.relative_to(PACKAGE).with_suffix("").parts): path for path in code_size.files()
+}
 TREES = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in PATHS.items()}
 TOP = [name for name in PATHS if "." not in name]
 

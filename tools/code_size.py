@@ -1,10 +1,12 @@
-"""Prints how large the package is, and how much of it only guards: `python tools/budget.py -v`.
+"""Prints how large the code is: `python tools/code_size.py`, and with `-v` a line for each file.
 
-No size is a limit. Whoever makes the package larger says in the commit who would miss the new part.
+No size is a limit. Whoever makes the package larger says in the commit message who would miss the
+new part.
 
-A code line has a token on it: no docstring, comment or blank. A line only guards if it stands in
-`checks.py`, imports from there, calls a guard for nothing but its refusal, raises, or belongs to a
-condition or a handler that ends in raising.
+A code line is a line with a token of Python on it, so docstrings, comments and blank lines do not
+count. A code line only guards if its one purpose is to refuse a wrong value: it stands in
+`checks.py` or is imported from there, it calls a guard and does not use the result, it raises, or
+it belongs to an `if` or an `except` that ends with `raise`.
 """
 
 import ast
@@ -13,25 +15,25 @@ import sys
 import tokenize
 from pathlib import Path
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).resolve().parents[1]
 LAYOUT = tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER
-NO_GUARDS = {"can_look", "shown"}  # of `checks`, what refuses nothing
+NO_GUARDS = {"can_look", "shown"}  # functions of `checks` that refuse nothing
 
 
 def files():
-    """The files of the package, below `engine` as well."""
+    """The files of the package, those of `engine` included."""
     return sorted(p for p in (ROOT / "mlm_lib").rglob("*.py") if p.name != "__init__.py")
 
 
 def test_lines():
-    """The students' answers, which are changes of the labs' solutions, among them."""
+    """The number of lines of the tests. The stored answers to the labs' tasks count as tests."""
     some = [*(ROOT / "tests").rglob("*.py"), *(ROOT / "tests" / "answers").glob("*.diff")]
     return sum(path.read_text("utf-8").count("\n") for path in some)
 
 
 def code_lines(text):
-    """The numbers of the lines that hold code."""
-    told = {row for node in ast.walk(ast.parse(text)) for row in _docstring_rows(node)}
+    """The numbers of the lines of a Python source that hold code."""
+    docstrings = {row for node in ast.walk(ast.parse(text)) for row in _docstring_rows(node)}
     tokens = tokenize.generate_tokens(io.StringIO(text).readline)
     held = {
         row
@@ -39,11 +41,11 @@ def code_lines(text):
         if token.type not in (*LAYOUT, tokenize.COMMENT)
         for row in range(token.start[0], token.end[0] + 1)
     }
-    return held - told
+    return held - docstrings
 
 
 def guard_lines(path):
-    """Those of them that only guard."""
+    """The numbers of the code lines of a file that only guard."""
     text = path.read_text("utf-8")
     if path.stem == "checks":
         return code_lines(text)
@@ -91,25 +93,26 @@ def _docstring_rows(node):
     return set()
 
 
-def measured():
-    """(files, files at the top, code lines, lines that only guard, lines of tests)."""
-    some = files()
-    code = sum(len(code_lines(path.read_text("utf-8"))) for path in some)
-    top = sum(path.parent.name == "mlm_lib" for path in some)
-    return len(some), top, code, sum(len(guard_lines(path)) for path in some), test_lines()
+def count(paths):
+    """The number of code lines in some files."""
+    return sum(len(code_lines(path.read_text("utf-8"))) for path in paths)
 
 
 def sentence():
-    count, top, code, guards, tests = measured()
-    room = sum(len(code_lines(p.read_text("utf-8"))) for p in (ROOT / "classroom").glob("*.py"))
+    """The sizes of the package, of `classroom` and of the tests, in one sentence."""
+    some = files()
+    code = count(some)
+    top = [path for path in some if path.parent.name == "mlm_lib"]
+    guards = sum(len(guard_lines(path)) for path in some)
+    room = count((ROOT / "classroom").glob("*.py"))
     return (
-        f"mlm_lib: {code:,} code lines in {count} files, {top} at the top; "
-        f"{guards / code:.0%} only guard; classroom: {room:,} code lines; {tests:,} lines of tests"
+        f"mlm_lib: {code:,} code lines in {len(some)} files; {1 - count(top) / code:.0%} in engine, "
+        f"which no lesson names; {guards / code:.0%} only guard; "
+        f"classroom: {room:,} code lines; {test_lines():,} lines of tests"
     )
 
 
 if __name__ == "__main__":
     for path in files() if "-v" in sys.argv else ():
-        lines = len(code_lines(path.read_text("utf-8")))
-        print(f"{lines:5} {len(guard_lines(path)):4}  {path.relative_to(ROOT)}")
+        print(f"{count([path]):5} {len(guard_lines(path)):4}  {path.relative_to(ROOT)}")
     print(sentence())
