@@ -106,8 +106,8 @@ def sentence():
     guards = sum(len(guard_lines(path)) for path in some)
     room = count((ROOT / "classroom").glob("*.py"))
     return (
-        f"mlm_lib: {code:,} code lines in {len(some)} files; {1 - count(top) / code:.0%} in engine, "
-        f"which no lesson names; {guards / code:.0%} only guard; "
+        f"mlm_lib: {code:,} code lines in {len(some)} files; "
+        f"{1 - count(top) / code:.0%} in engine, which no lesson names; {guards / code:.0%} only guard; "
         f"classroom: {room:,} code lines; {test_lines():,} lines of tests"
     )
 
