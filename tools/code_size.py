@@ -107,8 +107,9 @@ def sentence():
     room = count((ROOT / "classroom").glob("*.py"))
     return (
         f"mlm_lib: {code:,} code lines in {len(some)} files; "
-        f"{1 - count(top) / code:.0%} in engine, which no lesson names; {guards / code:.0%} only guard; "
-        f"classroom: {room:,} code lines; {test_lines():,} lines of tests"
+        f"{1 - count(top) / code:.0%} in engine, which no lesson names; "
+        f"{guards / code:.0%} only guard; classroom: {room:,} code lines; "
+        f"{test_lines():,} lines of tests"
     )
 
 
