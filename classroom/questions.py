@@ -1,18 +1,19 @@
-"""Six questions for each lesson, in `classroom/questions/NN.toml`: three stand on the lesson's page
-of the site, three are for whoever teaches. A wrong option is a mistake that labs have seen made.
+"""Reads the six questions on each lesson from `classroom/questions/NN.toml`. Three of them are
+shown on the lesson's page of the site, and three are for the teacher. A wrong option is a mistake
+that students make in the labs.
 
     [[question]]
     for = "site"                   # or "teacher"
-    ask = "..."                    # Markdown, as all texts here
+    ask = "..."                    # all texts are Markdown
     right = "..."
     because = "..."                # why it is right
 
     [[question.wrong]]             # three of them
     say = "..."
-    mistake = "02.3: kept positions carry no label"    # a task, and a mistake of its row in labs.md
+    mistake = "02.3: kept positions carry no label"    # a task, and a mistake in its row of labs.md
     because = "..."
 
-`python -m classroom.questions 02` prints the teacher's.
+`python -m classroom.questions 02` prints the questions for the teacher.
 """
 
 import random
@@ -29,28 +30,38 @@ READERS = ("site", "teacher")
 
 
 class NoQuestions(Refused):
-    """The sentence says what a file of questions lacks, and where."""
+    """A file of questions is missing or breaks the form. The sentence says what is wrong, and
+    where."""
 
 
 @dataclass(frozen=True)
 class Option:
+    """An answer that a question offers, and why it is right or wrong."""
+
     say: str
     because: str
-    mistake: str  # "" for the right one
+    mistake: str  # "" for the right answer
 
 
 @dataclass(frozen=True)
 class Question:
+    """A multiple-choice question."""
+
     reader: str  # one of READERS
     ask: str
     options: list[Option]  # in the order in which they are shown
 
 
 def questions(number: str, reader: str = "", folder: Path = FOLDER) -> list[Question]:
-    """The questions on a lesson, "02": all of them, or those for one of READERS.
+    """The questions on a lesson.
+
+    Args:
+        number: the number of the lesson, such as "02".
+        reader: "site" or "teacher"; without it, the questions for both.
+        folder: where the files are.
 
     Raises:
-        NoQuestions: a lesson without questions, or a file that breaks the form.
+        NoQuestions: the lesson has no file of questions, or the file breaks the form.
     """
     path = folder / f"{number}.toml"
     if not path.is_file():
@@ -70,7 +81,7 @@ def questions(number: str, reader: str = "", folder: Path = FOLDER) -> list[Ques
 
 
 def read(one: dict) -> Question:
-    """A question as it stands in the file. Its options are shuffled, always in the same way."""
+    """A question from its table in the file. Its options are shuffled, always in the same way."""
     if one["for"] not in READERS:
         raise ValueError(f"for = {one['for']!r}, and not one of {', '.join(READERS)}")
     options = [Option(joined(one["right"]), joined(one["because"]), "")]
@@ -81,14 +92,15 @@ def read(one: dict) -> Question:
 
 
 def joined(text: str) -> str:
-    """A text with a line for each paragraph, where it was wrapped; fenced code as it is."""
+    """A text whose wrapped lines are joined, so that each paragraph is one line. Fenced code stays
+    as it is."""
     parts = text.strip().split("```")
     parts[::2] = [re.sub(r"(?<=[^\n])\n(?=[^\n])", " ", part) for part in parts[::2]]
     return "```".join(parts)
 
 
 def sheet(number: str) -> str:
-    """The teacher's questions on a lesson in Markdown, with their key after them.
+    """The teacher's questions on a lesson in Markdown, and after them the right answers.
 
     Raises:
         NoQuestions: as `questions`.
