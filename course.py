@@ -332,6 +332,14 @@ def child_environment():
         yield env
 
 
+@contextlib.contextmanager
+def own_temporary_folder(env: dict):
+    """The environment variables `env` with a folder for temporary files that is removed at the end,
+    because torchrun, and programs that are killed, leave files behind."""
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        yield env | dict.fromkeys(("TMPDIR", "TEMP", "TMP"), folder)
+
+
 def usable_cores() -> int:
     """The number of CPU cores that this process may use."""
     affinity = getattr(os, "sched_getaffinity", None)  # absent from macOS and Windows
@@ -528,7 +536,8 @@ def run_with_a_bar(args, lessons: list, report) -> None:
     idle = idle_cores()
     jobs = args.jobs or min(idle, 4)
     # disable=None shows a bar on a terminal. Elsewhere a line is printed when a lesson starts.
-    with child_environment() as env, tqdm(total=len(lessons), unit="lesson", disable=None) as bar:
+    bar = tqdm(total=len(lessons), unit="lesson", disable=None)
+    with child_environment() as shared, own_temporary_folder(shared) as env, bar:
         env.setdefault("OMP_NUM_THREADS", str(max(1, idle // min(jobs, len(lessons)))))
         os.environ.update(env)
         for ended in run_at_once(jobs, lessons, args.out, args.limit, bar):
@@ -729,10 +738,13 @@ def test_on_the_cpu(args) -> int:
             report = ROOT / "build" / f"test-{name}.xml"
             report.parent.mkdir(exist_ok=True)
             report.unlink(missing_ok=True)
+            own = contextlib.nullcontext(env)
             if name == "notebooks":  # a cell that draws unseeded prints a line that is not stored
-                env["PYTHONSTARTUP"] = SEEDED
+                own = own_temporary_folder(env | {"PYTHONSTARTUP": SEEDED})
+            command = [*command, *(["--junitxml", report] if "pytest" in command else [])]
             started = time.perf_counter()
-            status = call([*command, *(["--junitxml", report] if "pytest" in command else [])], env)
+            with own as variables:
+                status = call(command, variables)
             seconds = time.perf_counter() - started
             cases = read_report(report)
             counts = collections.Counter(outcome for outcome, _, _ in cases)
@@ -810,7 +822,7 @@ def lesson(args) -> int:
         word = args.number if args.lab else path.stem
         steps["tests"] = [*python, "pytest", "-q", *tests, "-k", word]
         steps["compare"] = [*python, "pytest", "-q", *COMPARED, path]
-    with cpu_environment() as env:
+    with cpu_environment() as shared, own_temporary_folder(shared) as env:
         for name, command in steps.items():
             print(f"\n== {name}")
             more = {"PYTHONSTARTUP": SEEDED} if name == "compare" else {}

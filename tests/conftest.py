@@ -3,6 +3,7 @@
 import os
 import re
 import shutil
+import tempfile
 import zlib
 from pathlib import Path
 
@@ -41,6 +42,19 @@ def site(tmp_path_factory):
     """The folder of the built site. Workers of one run share it."""
     base = tmp_path_factory.getbasetemp()
     return built_site.once(base.parent if "PYTEST_XDIST_WORKER" in os.environ else base)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_temporary_folder(tmp_path_factory):
+    """A folder for temporary files that is removed at the end of the tests, because torchrun, and
+    programs that a test kills, leave files behind."""
+    tmp_path_factory.getbasetemp()  # pytest's own folder is made before, and stays where it is
+    own = tempfile.TemporaryDirectory(prefix="test-", ignore_cleanup_errors=True)
+    with own as folder, pytest.MonkeyPatch.context() as patch:
+        for name in ("TMPDIR", "TEMP", "TMP"):
+            patch.setenv(name, folder)
+        patch.setattr(tempfile, "tempdir", folder)
+        yield folder
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -1,8 +1,10 @@
-"""Writes data/bert_characters.json: what the reference tokenizer does to each single character.
+"""Writes data/bert_characters.json, which says what BERT's reference tokenizer does to each single
+character.
 
-`python tools/bert_characters.py` asks the installed `tokenizers` about every code point. It also
-needs `unicodedata2`, a newer copy of Python's `unicodedata`, to know which characters the reference
-is too old to decompose. The test of all 1.1 million code points says when to run this again.
+`python tools/bert_characters.py` asks the installed library `tokenizers` about every code point.
+It also needs `unicodedata2`, a newer copy of Python's `unicodedata`, to know which characters the
+reference does not decompose because it is too old. A test compares all 1.1 million code points
+with the file, and its message says when this has to be run again.
 """
 
 import json
@@ -15,13 +17,13 @@ CODE_POINTS = [point for point in range(1, 0x110000) if not 0xD800 <= point <= 0
 
 
 def normalizer(**on):
-    """The reference's normalizer with every step off but the ones named."""
+    """The normalizer of the reference with only the named steps switched on."""
     off = dict(clean_text=False, handle_chinese_chars=False, strip_accents=False, lowercase=False)
     return BertNormalizer(**{**off, **on}).normalize_str
 
 
 def runs(points):
-    """[3, 4, 5, 9] -> [[3, 5], [9, 9]]"""
+    """The runs of successive numbers: [3, 4, 5, 9] becomes [[3, 5], [9, 9]]."""
     out = []
     for point in points:
         if out and point == out[-1][1] + 1:
@@ -32,6 +34,7 @@ def runs(points):
 
 
 def classes():
+    """The content of the file: for each kind of character its runs of code points."""
     import unicodedata2
 
     clean, strip = normalizer(clean_text=True), normalizer(strip_accents=True)
@@ -39,8 +42,8 @@ def classes():
     decompose, split = NFD().normalize_str, BertPreTokenizer().pre_tokenize_str
 
     def moves(char):
-        # Canonical ordering: a mark of a higher class swaps with U+0334, of class 1, and one of
-        # class 1 with U+0345.
+        # Canonical ordering sorts combining marks by their class. U+0334 has class 1, so a mark of
+        # a higher class changes places with it. U+0345 has a high class, for marks of class 1.
         text = "a" + char + "\u0334" if unicodedata2.combining(char) > 1 else "a\u0345" + char
         return decompose(text) != text
 

@@ -1,9 +1,10 @@
-"""What the card of course-bert states, measured: `python tools/card_course_bert.py [CHECKPOINT]`.
+"""Measures the numbers on the model card of course-bert:
+`python tools/card_course_bert.py [CHECKPOINT]`.
 
-Everything is in nats, and every question hides a single token unless a row says otherwise. With
-another checkpoint's folder the script measures that one in the same way, so that two editions of
-the model can be compared. `--log RUN` writes the checkpoint's `training_log.json` from the run's
-`log.jsonl`.
+All losses are in nats. Each question hides a single token, unless its row says something else. If
+the folder of another checkpoint is given, that checkpoint is measured in the same way, so that two
+editions of the model can be compared. `--log RUN` writes the checkpoint's `training_log.json` from
+the run's `log.jsonl`.
 """
 
 import json

@@ -1,7 +1,9 @@
-"""The card of course-writer: `python tools/card_writing.py [CHECKPOINT [DOCUMENTS]]`.
+"""Measures the numbers on the model card of course-writer:
+`python tools/card_writing.py [CHECKPOINT [DOCUMENTS]]`.
 
-The bound on held-out documents beside the floor, and what is written, judged by the grammar: how
-many documents are possible, their nats given their length, and how many words and documents differ.
+They are the bound on the loss of held-out documents beside the floor, and how the grammar judges
+the documents that the model writes: how many are possible, their nats given their length, and how
+many different words and documents there are.
 """
 
 import math
@@ -32,7 +34,8 @@ RULES = [
 
 
 def judged(grammar, documents):
-    """(share of possible ones, their mean nats given the length, its standard error)."""
+    """The share of documents that are possible, and their mean nats given their length with its
+    standard error."""
     nats = [grammar.log_prob_of_length(len(one)) - grammar.log_prob(one) for one in documents]
     finite = [value for value in nats if value < math.inf]
     mean = sum(finite) / max(1, len(finite))
@@ -42,7 +45,7 @@ def judged(grammar, documents):
 
 @torch.no_grad()
 def second_genre(model, tokenizer):
-    """The mean probability of a genre that the text has told before, all else seen."""
+    """The mean probability that the model gives to a genre which the text has named before."""
     found = []
     for words in Grammar.load(worlds=WORLDS).sample(4000, seed=9):
         told = [at for at, word in enumerate(words, 1) if word in GENRES]

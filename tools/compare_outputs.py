@@ -70,12 +70,13 @@ class Tolerance:
 
 
 def is_share(value):
+    """Whether a value is a finite number of at least 0."""
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
     return number and math.isfinite(value) and value >= 0
 
 
 def compare(stored, executed):
-    """Compare two notebooks, the stored one and the same one executed elsewhere.
+    """Compare a stored notebook with the same notebook, executed on another device.
 
     Returns:
         The outcome of each code cell ("passed", "failed", "skipped") in order, and the lines to
@@ -113,7 +114,7 @@ def code_cells(notebook):
 
 
 def printed(cell):
-    """The lines that a cell printed, and those of the plain text of whatever it showed."""
+    """The lines that a cell printed, and the lines of the plain text of its other outputs."""
     told, shown = "", ""
     for output in cell["outputs"]:
         if output["output_type"] == "stream" and output["name"] == "stdout":
@@ -124,7 +125,8 @@ def printed(cell):
 
 
 def sanitized(text):
-    """A text without what differs between any two executions, as nbval compares it."""
+    """The text in which everything is replaced that differs between any two executions, as nbval
+    does it."""
     patterns = re.findall(r"(?m)^regex: (.*)$\n^replace: (.*)$", SANITIZED.read_text("utf-8"))
     for pattern, word in patterns:
         text = re.sub(pattern, word, text)
@@ -132,7 +134,8 @@ def sanitized(text):
 
 
 def differing_lines(stored, found, tolerance):
-    """Yield (stored line, found line, what differs); None stands for a line that is missing."""
+    """Yield the stored line, the found line and their difference in words, for each pair of lines
+    that differ. None stands for a line that is missing."""
     for one, other in zip(stored, found):
         if why := difference(one, other, tolerance):
             yield one, other, why
@@ -143,20 +146,22 @@ def differing_lines(stored, found, tolerance):
 
 
 def told_of(stored, found, why):
+    """The lines that show a difference."""
     lines = {"stored": stored, "found": found}
     return [*(f"    {name + ':':<8}{line}" for name, line in lines.items() if line is not None),
             f"    ({why})"]  # fmt: skip
 
 
 def difference(stored, found, tolerance):
-    """What differs between two lines, in words; "" where they agree."""
-    ours, theirs = NUMBER.split(stored), NUMBER.split(found)  # text, number, percent sign or None
+    """The difference between two lines in words, or "" if they agree."""
+    # Each list holds in turns a text, a number, and a percent sign or None.
+    ours, theirs = NUMBER.split(stored), NUMBER.split(found)
     words, their_words = (["".join(text.split()) for text in line[::3]] for line in (ours, theirs))
     if words != their_words:
         return "the text differs"
     for one, percent, other in zip(ours[1::3], ours[2::3], theirs[1::3]):
         apart, allowed = distance(one, other), allowance(one, other, bool(percent), tolerance)
-        if apart > allowed * (1 + 1e-9):  # 0.3 - 0.2 is not 0.1
+        if apart > allowed * (1 + 1e-9):  # because 0.3 - 0.2 is not exactly 0.1
             return f"{one} and {other} are {apart:.3g} apart, and {allowed:.3g} is allowed"
     return ""
 
@@ -178,10 +183,11 @@ def allowance(one, other, percent, tolerance):
 
 
 def is_measured(number):
+    """Whether the text of a number has a decimal point or an exponent."""
     return bool(re.search("[.eE]", number))
 
 
 def last_digit(number):
-    """A unit of the last digit that is printed: 0.01 for 3.14, 1e-6 for 5e-06, 1 for 96."""
+    """One unit of the last printed digit: 0.01 for 3.14, 1e-6 for 5e-06, 1 for 96."""
     digits, _, exponent = number.lower().partition("e")
     return 10.0 ** (int(exponent or 0) - len(digits.partition(".")[2]))

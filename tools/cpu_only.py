@@ -1,7 +1,8 @@
-"""A kernel that starts with this file (PYTHONSTARTUP) finds no accelerator in torch.
+"""Hides Apple's GPU from torch. `course.py test` names this file in PYTHONSTARTUP, so that each
+kernel runs it at its start.
 
-Variables of the environment hide every other kind, but none hides Apple's MPS. Here torch is told
-that there is none, where mlm_lib, transformers and accelerate ask for one.
+Variables of the environment hide all other kinds of GPU, but no variable hides Apple's MPS. So the
+functions of torch are replaced by which mlm_lib, transformers and accelerate look for a GPU.
 """
 
 

@@ -1,6 +1,6 @@
-"""Execute a draft and store it as a notebook: `python tools/execute_notebook.py DRAFT NOTEBOOK`.
+"""Executes a draft of a lesson and stores it: `python tools/execute_notebook.py DRAFT NOTEBOOK`.
 
-The notebook stays as it was if a cell fails.
+If a cell fails, the stored notebook stays as it was.
 """
 
 import os
@@ -13,7 +13,7 @@ from notebook_form import normalised, read, text
 
 
 def execute(draft, target):
-    """The draft runs in the folder of the notebook that it becomes, and is stored in one step."""
+    """Execute the draft in the folder of the notebook, and replace the notebook in one step."""
     notebook = read(draft)
     where = {"metadata": {"path": str(target.parent)}}
     NotebookClient(notebook, timeout=1800, kernel_name="python3", resources=where).execute()

@@ -1,26 +1,31 @@
-"""Right and wrong solutions of the labs' tasks, and what our checks say of each.
+"""Tries the checks of the labs on right and on wrong answers, and says where a check is wrong.
 
-`tests/answers/KEY.diff` holds them, one block each, headed by a line of one of these forms:
+`tests/answers/KEY.diff` holds the answers to the lab KEY. Each answer is a block of lines, and the
+first line of a block has one of these forms:
 
     # %% 02.1 right: how it differs from the source's own solution
     # %% 02.1 wrong: the mistake, as a student makes it | words that the message must hold
 
-A block is a change of the lab's own solution, without its docstrings and comments. Lines that begin
-with - go and lines with + come in their place. A line that begins with a space stays, and says
-where: what stands in [-these-] marks goes, what stands in {+these+} comes. Each line that goes or
-stays follows the one before it, or is the only one of its kind. Whole definitions may close the
-block: each replaces the one of its name, or is added at the end.
+A block is a change of our own solution, whose docstrings and comments are removed before. A line
+that begins with - is deleted, and a line that begins with + is inserted. A line that begins with a
+space is kept and says where the change is. In a kept line [-this-] is deleted and {+this+} is
+inserted. A deleted or kept line must be the next line of the solution, or must occur in it only
+once. At the end of a block there may be whole functions or classes. Each replaces the one of the
+same name, or is added at the end.
 
     # %% 02.1 whole right: ...
 
-holds a text as it is, and those below it in its task are changes of that one.
+A block with this form holds a whole answer. The blocks of the same task below it are changes of
+this answer.
 
     # %% 02.1 start
 
-holds a text that is no answer itself, only where those below it begin.
+A block with this form holds a text that is not an answer. The blocks of the same task below it are
+changes of this text.
 
-`python tools/lab_answers.py 02` runs one lab's and prints what the checks say, with the whole text
-of each answer on which they are wrong; `--write` runs all and writes docs/labs.md.
+`python tools/lab_answers.py 02` tries the answers to one lab and prints what the checks say, with
+the whole text of each answer on which the checks are wrong. With `--write` it tries the answers to
+all labs and writes docs/labs.md.
 """
 
 import contextlib
@@ -72,22 +77,26 @@ DOCUMENT = ROOT / "docs" / "labs.md"
 
 @dataclass(frozen=True)
 class Answer:
+    """An answer to a task, and what the checks should say about it."""
+
     task: str
     right: bool
     what: str
-    words: str  # that the message must hold; "" for a right one
+    words: str  # that the message must hold; "" for a right answer
     code: str
 
 
 def answers_of(key: str) -> list[Answer]:
+    """The answers to one lab."""
     bases = {task.name: plain(task.solution) for task in read_lab(labs()[key]).tasks}
     return read_answers((FOLDER / f"{key}.diff").read_text("utf-8"), bases)
 
 
 def read_answers(text: str, bases: dict[str, str]) -> list[Answer]:
-    """The answers of a file. `bases` holds a text for each task, which its first blocks change.
+    """The answers of a file. `bases` holds for each task the text that the blocks change.
 
-    Raises ValueError, with the answer's name, where a change does not fit in exactly one way.
+    Raises:
+        ValueError: a change does not fit, or fits in several places. The message names the answer.
     """
     before, *pieces = HEAD.split(text)
     if before.strip():
@@ -109,13 +118,13 @@ def read_answers(text: str, bases: dict[str, str]) -> list[Answer]:
 
 
 def plain(solution: str) -> str:
-    """A solution as a student writes it, without docstrings and comments."""
+    """A solution without docstrings and comments, as a student writes it."""
     text = re.sub(r"^[ \t]*#.*\n?|[ \t]+# .*$", "", solution, flags=re.M)
     return re.sub(r'^[ \t]+""".*?"""\n', "", text, flags=re.M | re.S).strip()
 
 
 def changed(base: str, change: str) -> str:
-    """`base` with the lines of `change`, and with the definitions that close it."""
+    """The text `base` after the change of a block."""
     start = DEFINITION.search(change)
     end = start.start() if start else len(change)
     text = with_lines(base, change[:end].splitlines())
@@ -133,7 +142,8 @@ def changed(base: str, change: str) -> str:
 
 
 def with_lines(base: str, change: list[str]) -> str:
-    old, new, place = base.splitlines(), [], 0  # `place` of the old lines are dealt with
+    """The text `base` after the deleted and inserted lines of a block."""
+    old, new, place = base.splitlines(), [], 0  # `place`: how many of the old lines are done
     for sign, line in [(line[0], line[1:]) for line in change if line]:
         if sign == "+":
             new.append(line)
@@ -153,9 +163,9 @@ def with_lines(base: str, change: list[str]) -> str:
 
 
 def try_all(lab: Lab, answers: list[Answer]) -> dict[Answer, tuple[str, int, str]]:
-    """What the checks say of each answer, where all tasks before it have the source's solution."""
+    """What the checks say about each answer. All tasks before it have our own solution."""
     said, names = {}, fresh_names()
-    with contextlib.redirect_stdout(io.StringIO()):  # figures print themselves outside a notebook
+    with contextlib.redirect_stdout(io.StringIO()):  # outside of a notebook figures print a text
         for part in lab.parts:
             if isinstance(part, Given):
                 execute(part.code, "given", names)
@@ -164,7 +174,7 @@ def try_all(lab: Lab, answers: list[Answer]) -> dict[Answer, tuple[str, int, str
                 if answer.task == part.name:
                     said[answer] = judged(part, answer.code, dict(names))
             execute(part.solution, "solution", names)
-            for check in part.checks:  # nothing may build on what one of them has defined
+            for check in part.checks:  # a check may not rely on names that another check defines
                 before = dict(names)
                 try:
                     execute(check.code, f"check {part.name}", names)
@@ -176,14 +186,14 @@ def try_all(lab: Lab, answers: list[Answer]) -> dict[Answer, tuple[str, int, str
 
 
 def judged(task: Task, code: str, names: dict) -> tuple[str, int, str]:
-    """(status, points, message) of an answer, marked in this process."""
+    """The status, the points and the message of an answer, which is marked in this process."""
     one = Tried(task, [code])
     try_task(one, lambda code, label: (attempt(code, label, names), 0.0))
     return one.mark.status, one.mark.points, one.mark.says
 
 
 def fails(answer: Answer, said: tuple[str, int, str]) -> str:
-    """Why the checks' word on an answer is not what it should be, or ""."""
+    """How the checks are wrong about an answer, or "" if they are right."""
     status, _, says = said
     if answer.right:
         return "" if status == RIGHT else f"a right answer is {status}: {says}"
@@ -193,7 +203,8 @@ def fails(answer: Answer, said: tuple[str, int, str]) -> str:
 
 
 def rows(lab: Lab, said: dict[Answer, tuple[str, int, str]]) -> list[str]:
-    """The table's rows: a task, the wrong answers tried and caught, the right ones that passed."""
+    """The rows of the table in docs/labs.md, one for each task of a lab: how many wrong answers are
+    caught, how many right answers pass, and which mistakes were tried."""
     lines = []
     for task in lab.tasks:
         mine = [answer for answer in said if answer.task == task.name]
@@ -213,6 +224,7 @@ def rows(lab: Lab, said: dict[Answer, tuple[str, int, str]]) -> list[str]:
 
 
 def document(tried: dict[str, tuple[Lab, dict]]) -> str:
+    """The text of docs/labs.md."""
     lines = [TOP, "| task | wrong answers caught | right ones passed | the mistakes |"]
     lines += ["|---|---|---|---|"]
     for lab, said in tried.values():

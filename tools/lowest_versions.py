@@ -1,7 +1,7 @@
-"""Print the lowest versions that `pyproject.toml` allows, as a constraints file.
+"""Prints the lowest versions that `pyproject.toml` allows, in the form of a constraints file.
 
-With it one finds out whether a lower bound is true. If the printed lines take the place of
-`constraints.txt`, `course.py` installs and tests the oldest packages instead of the newest:
+With them one finds out whether the lower bounds are right. If the printed lines replace
+`constraints.txt`, `course.py` installs and tests the oldest packages instead of the newest ones:
 
     python3 tools/lowest_versions.py > lowest.txt && mv lowest.txt constraints.txt
     python3 course.py test --quick

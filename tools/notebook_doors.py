@@ -1,8 +1,9 @@
-"""What lets a notebook be opened alone: a first code cell that gets the course where it is missing,
-and a link that opens the notebook on Colab. Both are made from the repository's address, which
-stands in pyproject.toml.
+"""Adds to each notebook what it needs to be opened alone: a first code cell that installs the
+course if it is missing, and a link that opens the notebook on Colab. Both are made from the address
+of the repository in pyproject.toml.
 
-The link is text. A badge would be a picture of another host's, asked for whenever a page opens.
+The link is a text. A badge would be a picture on another host, which every reader's browser would
+fetch.
 """
 
 import re
@@ -35,16 +36,17 @@ except ModuleNotFoundError:
         importlib.invalidate_caches()
     import mlm_lib
 """
-TAG = "remove-cell"  # the site shows none of it; JupyterLab shows it collapsed
+TAG = "remove-cell"  # the site does not show this cell; JupyterLab shows it folded
 LINK = re.compile(r"\n*^\[Open in Colab\]\([^)\n]*\)[ \t]*$", re.M)
 
 
 def is_guard(cell):
+    """Whether a cell is the one that installs the course if it is missing."""
     return cell["cell_type"] == "code" and "".join(cell["source"]).startswith(FIRST_LINE)
 
 
 def colab_address(path):
-    """Where Colab opens what is stored at `path`: of a lab, the students' edition."""
+    """The address at which Colab opens a notebook. For a lab it opens the student's edition."""
     path = Path(path)
     lab = path.resolve().parent.name == "labs"
     place = f"{EDITIONS}/{path.name}" if lab else f"main/notebooks/{path.name}"
@@ -52,9 +54,11 @@ def colab_address(path):
 
 
 def set_doors(notebook, path):
-    """Give a notebook, in place, its guard before the first code cell and its link in the title.
+    """Insert into a notebook the cell that installs the course, before its first code cell, and the
+    link to Colab, into its title cell.
 
-    Execution counts are left alone: an inserted guard has 0, if the other cells were executed.
+    Execution counts stay as they are. If the other cells were executed, the inserted cell has the
+    count 0.
     """
     cells = [cell for cell in notebook.cells if not is_guard(cell)]
     place = next((i for i, cell in enumerate(cells) if cell.cell_type == "code"), len(cells))

@@ -1,8 +1,8 @@
-"""The stored form of a notebook: what an executed file keeps, so that two true executions differ in
-nothing else.
+"""Brings notebooks into the form in which they are stored, so that two executions with the same
+outputs give the same file.
 
-`python tools/notebook_form.py notebooks/02_masking.ipynb` brings files into this form; a test holds
-all of them to it.
+`python tools/notebook_form.py notebooks/02_masking.ipynb` rewrites a file in this form. A test
+checks that all notebooks have it.
 """
 
 import re
@@ -18,16 +18,18 @@ from notebook_doors import is_guard, set_doors
 from classroom.lab import MARK, POINTS
 from mlm_lib.plots import bundle
 
-FOLDED = "hide-output"  # the tag of a cell that answers a prediction: its output opens on a click
-SET_UP = "hide-input"  # of imports and of the parameters' check: their code opens on a click
-ANSWER = "hide-cell"  # of what answers a task of "Your turn": code and output open on a click
+# Tags of cells of which a part is folded and opens on a click.
+FOLDED = "hide-output"  # the output, in a cell that answers a prediction
+SET_UP = "hide-input"  # the code, in cells of imports and of checks of the parameters
+ANSWER = "hide-cell"  # code and output, in a cell that answers a task of "Your turn"
 
-MINUTES = re.compile(r"\S+(?: \d+)? minutes to read")  # in a lesson's title cell
+MINUTES = re.compile(r"\S+(?: \d+)? minutes to read")  # in the title cell of a lesson
 
 
 def normalised(notebook, path=None):
-    """The same notebook without traces of who ran it, when, and how its output happened to be cut
-    into pieces; with what lets it be opened alone, if `path` says where it is stored."""
+    """The notebook in its stored form: without traces of who executed it and when, and with the
+    pieces of each output stream joined. If `path` says where the notebook is stored, it also gets
+    the cell and the link of `notebook_doors`."""
     notebook = nbformat.from_dict(notebook)
     if path is not None:
         set_doors(notebook, path)
@@ -48,9 +50,9 @@ def normalised(notebook, path=None):
         cell.id = f"cell-{number:02d}"
         tags = cell.metadata.get("tags")
         kept = {"tags": tags} if tags else {}
-        if "mlm_course" in cell.metadata:  # such as how far its numbers may be on another device
+        if "mlm_course" in cell.metadata:  # such as the tolerance of its numbers on another device
             kept["mlm_course"] = cell.metadata["mlm_course"]
-        if FOLDED in (tags or []):  # for the site the tag says it, for JupyterLab this
+        if FOLDED in (tags or []):  # the site reads the tag, and JupyterLab reads this
             kept["jupyter"] = {"outputs_hidden": True}
         if SET_UP in (tags or []):
             kept |= {"jupyter": {"source_hidden": True}, "mystnb": prompts("the set-up")}
@@ -61,7 +63,7 @@ def normalised(notebook, path=None):
         if is_guard(cell):
             kept["jupyter"] = {"source_hidden": True}
         if lab and cell.cell_type == "code" and not mark_of(cell):
-            given += not is_guard(cell)  # it comes first, as 0
+            given += not is_guard(cell)  # the cell that installs the course comes first, as 0
             kept |= {"nbgrader": restored(f"given-{lab}-{given}")}
         kept |= grading(cell)
         cell.metadata = nbformat.from_dict(kept)
@@ -74,8 +76,8 @@ def normalised(notebook, path=None):
 
 
 def minutes(lesson):
-    """What a first reading takes, to five minutes: 150 words or 10 lines of code in one, and one
-    and a half for each prediction; set-up and answers to tasks are folded, and not counted."""
+    """The minutes of a first reading, rounded to five. 150 words or 10 lines of code take a minute,
+    and a prediction takes one and a half. Folded set-up cells and answers to tasks do not count."""
     words = lines = predictions = 0
     for cell in lesson.cells:
         if cell.cell_type == "markdown":
@@ -87,12 +89,13 @@ def minutes(lesson):
 
 
 def prompts(what):
-    """What the site writes on a folded cell."""
+    """The texts that the site writes on a folded cell."""
     return {"code_prompt_show": f"Show {what}", "code_prompt_hide": f"Hide {what}"}
 
 
 def alternative_texts(cell):
-    """The alternative text of each picture among a cell's outputs; "" for one without any."""
+    """The alternative texts of the pictures in a cell's outputs, with "" for a picture without
+    one."""
     data = [output.get("data", {}) for output in cell.get("outputs", [])]
     images = re.findall(r"<img\b[^>]*>", " ".join(one.get("text/html", "") for one in data))
     found = [re.search(r'\balt="([^"]*)"', image) for image in images]
@@ -101,17 +104,19 @@ def alternative_texts(cell):
 
 
 def mark_of(cell):
+    """The match of a lab's comment `# TASK` or `# CHECK` in a cell, or None."""
     return MARK.search(cell.source) if cell.cell_type == "code" else None
 
 
 def restored(name):
-    """nbgrader's metadata for a given cell: whatever a student made of it, it runs as it was."""
+    """nbgrader's metadata for a given cell. nbgrader restores such a cell before it marks, so that
+    a student's change of it has no effect."""
     form = {"schema_version": 3, "grade_id": name, "task": False}
     return form | {"grade": False, "solution": False, "locked": True}
 
 
 def grading(cell):
-    """nbgrader's metadata for a cell of a lab, by its mark; nothing for other cells."""
+    """nbgrader's metadata for a task or a check of a lab, and an empty dict for all other cells."""
     mark = mark_of(cell)
     if mark is None:
         return {}
@@ -125,7 +130,8 @@ def grading(cell):
 
 
 def _joined(outputs):
-    """Neighbouring pieces of one stream as one: where a stream is cut depends on timing."""
+    """The outputs with neighbouring pieces of the same stream joined, because it depends on timing
+    where Jupyter cuts a stream into pieces."""
     out = []
     for output in outputs:
         stream = output.get("name")  # only streams have one
@@ -137,7 +143,8 @@ def _joined(outputs):
 
 
 def _described(output):
-    """A picture that was stored with its text beside it, as one that carries it."""
+    """A picture whose alternative text stands in the metadata, changed into the form of
+    `plots.bundle`. Every other output stays as it is."""
     data = output.get("data", {})
     alt = output.get("metadata", {}).get("image/png", {}).get("alt")
     if alt and "text/html" not in data:
@@ -146,10 +153,12 @@ def _described(output):
 
 
 def read(path):
+    """Read a notebook file."""
     return nbformat.read(path, as_version=4)
 
 
 def text(notebook):
+    """The content of a notebook's file."""
     return nbformat.writes(notebook, version=4).rstrip("\n") + "\n"
 
 

@@ -1,7 +1,7 @@
-"""Remarks on how a lesson is laid out and written: `python tools/notebook_style.py NOTEBOOK ...`.
+"""Prints remarks on the style of lessons: `python tools/notebook_style.py NOTEBOOK ...`.
 
-What would break a reader stands in `test_notebooks.py`. This is what a careful author keeps to, and
-may break with a reason; the exit status is 1 where there is a remark.
+`test_notebooks.py` fails where a reader could not go on. A remark here is about a rule that an
+author may break for a reason. The exit status is 1 if there is a remark.
 """
 
 import ast
@@ -14,7 +14,7 @@ from notebook_form import alternative_texts, read
 
 
 def remarks(lesson):
-    """A sentence for each thing that an author would look at again."""
+    """Yield a sentence for each place of a lesson that breaks a rule."""
     told = [LINK.sub("", cell.source) for cell in lesson.cells if cell.cell_type == "markdown"]
     code = [cell for cell in lesson.cells if cell.cell_type == "code" and not is_guard(cell)]
     yield from of_the_order(told)

@@ -1,9 +1,8 @@
-"""The project's reference scores, of ten seeds:
+"""Measures the reference scores of the project for ten seeds:
+`python tools/project_scores.py [NAME ...]`.
 
-    python tools/project_scores.py [NAME ...]
-
-Writes each into `classroom/project_scores.csv` as it ends, and leaves out what stands there. At
-last the numbers of `docs/project.md` are written anew.
+Each score is written into `classroom/project_scores.csv` as soon as it is measured. Scores that the
+file already holds are not measured again. At the end the numbers in `docs/project.md` are renewed.
 """
 
 import sys
@@ -50,22 +49,22 @@ from mlm_lib.training import TrainingConfig
 from mlm_lib.training import train as run
 from mlm_lib.wordpiece import SPECIAL_TOKENS, WordPieceTokenizer
 
-DOUBT = 0.5  # so much does the table for less context weigh, in occurrences
+DOUBT = 0.5  # the weight of the table for less context, in occurrences
 
 
 def shares(counts, rest):
-    """What was counted, mixed with what the table for less context says. Both (V,)."""
+    """Counts, mixed with the probabilities of the table for less context. Both have shape (V,)."""
     return (counts + DOUBT * rest) / (counts.sum() + DOUBT)
 
 
 def nothing(documents, vocabulary, seed):
-    """Every word is as likely as any other."""
+    """Every word has the same probability."""
     even = torch.full((len(vocabulary),), 1 / len(vocabulary)).log()
     return lambda rows, asked: [even.expand(len(places), -1) for places in asked]
 
 
 def frequencies(documents, vocabulary, seed):
-    """A table of how frequent each word is."""
+    """The frequency of each word."""
     counts = Counter(word for words in documents for word in words)
     found = torch.tensor([counts[word] + DOUBT for word in vocabulary])
     found = (found / found.sum()).log()
@@ -73,7 +72,7 @@ def frequencies(documents, vocabulary, seed):
 
 
 def neighbours(documents, vocabulary, seed):
-    """Tables of what stands between two words, behind one, before one, and anywhere."""
+    """Counts of the words between two words, after a word, before a word, and anywhere."""
     number = {word: n for n, word in enumerate(vocabulary)}
     tables = defaultdict(Counter)
 
@@ -97,7 +96,7 @@ def neighbours(documents, vocabulary, seed):
     def predict(rows, asked):
         answers = []
         for words, places in zip(rows, asked):
-            # A neighbour who is asked for, too, was never met.
+            # A neighbour that is hidden as well is a word that the tables have never counted.
             seen = [None if t in places else word for t, word in enumerate(words)]
             found = []
             for t in places:
@@ -143,7 +142,7 @@ def lesson_08(documents, vocabulary, seed):
 
 
 def score(reference, seed):
-    """The score of a reference on the very documents that a check with this seed draws."""
+    """The score of a reference on the documents that a check with this seed draws."""
     grammar = Grammar.load()
     documents, since = grammar.sample(DOCUMENTS, seed=2 * seed), time.process_time()
     predict = reference(documents, grammar.vocabulary, seed)
@@ -153,7 +152,7 @@ def score(reference, seed):
 
 
 def careful(seed, seconds=SECONDS):
-    """The reference notebook, checked as any other."""
+    """The score of the reference notebook, which is checked like any other notebook."""
     cell = project_notebooks.own_cells()["16"]
     other = cell.replace("SEED = 0", f"SEED = {seed}")
     with tempfile.TemporaryDirectory() as folder:

@@ -1,8 +1,12 @@
-"""A kernel that starts with this file (PYTHONSTARTUP) says so after each cell, once one has drawn
-from torch's generator before it was seeded. Such a cell may hold today and fail tomorrow. It also
-finds no accelerator, as all that is compared with what is stored."""
+"""Finds cells that draw random numbers before torch is seeded. `course.py test` names this file in
+PYTHONSTARTUP, so that each kernel runs it at its start.
 
-import cpu_only  # IPython puts this folder on the path while it runs this file
+Such a cell prints other numbers in each process. Once a cell has done so, the kernel prints a line
+after each cell. No notebook has stored this line, so the comparison fails. The file also hides all
+GPUs, because the stored outputs were computed on a CPU.
+"""
+
+import cpu_only  # IPython puts the folder of this file on the path while it runs the file
 
 
 def watch():
@@ -17,7 +21,7 @@ def watch():
             drawn.append(True)
 
     def manual_seed(value):
-        look()  # a cell may draw first and seed then
+        look()  # a cell may draw first and seed afterwards
         return seed(value)
 
     def tell(_):

@@ -1,9 +1,9 @@
-"""Runs a command in a network of its own that leads nowhere, with this machine's loopback alone.
+"""Runs a command without a network. Only the loopback address 127.0.0.1 can be reached.
 
     python tools/without_network.py python course.py run --here
 
-Exit status 77 where the system does not allow it: elsewhere than on Linux, or with namespaces
-forbidden. Otherwise that of the command.
+The exit status is 77 if the system does not allow it, because it is not Linux or forbids
+namespaces. Otherwise it is the exit status of the command.
 """
 
 import ctypes
@@ -19,10 +19,16 @@ CANNOT = 77
 
 
 def cut_off():
-    """Raises OSError where it is not allowed."""
+    """Move this process into a network of its own.
+
+    Raises:
+        OSError: the system does not allow it.
+    """
     unshare = ctypes.CDLL(None, use_errno=True).unshare
     user, group = os.getuid(), os.getgid()
-    if unshare(NEW_NETWORK) != 0:  # only root may; others get a namespace in which they may
+    if (
+        unshare(NEW_NETWORK) != 0
+    ):  # only root may do this; other users first make a namespace in which they may
         if unshare(NEW_USER | NEW_NETWORK) != 0:
             raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
         Path("/proc/self/setgroups").write_text("deny")

@@ -744,6 +744,24 @@ def test_slow_tests_and_those_of_the_site_are_left_out_or_asked_for(steps, optio
     assert bool(notebooks) == ("--quick" not in options)
 
 
+def test_what_a_killed_program_leaves_in_the_folder_for_temporary_files_is_removed(
+    steps, monkeypatch, own_temporary_folder
+):
+    """In these tests, and where `course.py test` executes the lessons."""
+    code = "import os, tempfile; print(tempfile.mkdtemp()); os._exit(9)"
+
+    def left(env):
+        done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
+        return Path(done.stdout.strip())
+
+    folders = []
+    monkeypatch.setattr(steps, "call", lambda command, env: folders.append(left(env)) or 0)
+    steps.start()
+    here, in_a_lesson = folders[-2:]
+    assert here.parent == Path(own_temporary_folder)
+    assert in_a_lesson.parent.parent == here.parent and not in_a_lesson.exists()
+
+
 def test_the_last_lessons_which_train_are_begun_first(steps, lessons):
     steps.ends = [0, 0, 0, 0, 0]
     steps.start()
