@@ -186,22 +186,24 @@ def test_the_workflow_checks_by_the_script_that_checks_here_and_by_nothing_else(
     assert steps == [".ci/run ${{ matrix.os != 'ubuntu-latest' && '--portable' || '' }}"]
 
 
-def commands_of_ci(*arguments, folder):
-    """What `.ci/run` calls, for programs that only write down how they were called."""
+def commands_of_ci(*arguments, folder, fails="nothing"):
+    """The exit status of `.ci/run`, and the commands that it gives to programs which only note them
+    and which fail at the command `fails`."""
     log, programs = folder / "log", folder / "programs"
     programs.mkdir()
     for name in ("python3", "npm", "chromium"):
-        (programs / name).write_text(f'#!/bin/sh\necho {name} "$@" >> {log}\n')
+        (programs / name).write_text(f'#!/bin/sh\necho {name} "$@" >> {log}\n[ "$2" != {fails} ]\n')
         (programs / name).chmod(0o755)
     path = f"{programs}{os.pathsep}{os.environ['PATH']}"
     script = ["bash", ROOT / ".ci/run", *arguments, "--here"]
-    subprocess.run(script, env=os.environ | {"PATH": path}, check=True, capture_output=True)
-    return log.read_text().splitlines()
+    done = subprocess.run(script, env=os.environ | {"PATH": path}, capture_output=True)
+    return done.returncode, log.read_text().splitlines()
 
 
 @pytest.mark.skipif(os.name == "nt", reason="the programs are shell scripts")
 def test_the_script_tests_the_style_the_site_the_labs_the_quick_runs_and_nbgrader(tmp_path):
-    *_, tested, ran, installed, marked = commands_of_ci(folder=tmp_path)
+    status, (*_, ran, installed, marked, tested) = commands_of_ci(folder=tmp_path)
+    assert status == 0
     assert tested == f"{COMMAND} --style --site --here" and COMMAND in README
     assert ran == "python3 course.py run --quick --labs --here"
     assert "-e .[classroom] -c constraints.txt" in installed
@@ -210,9 +212,17 @@ def test_the_script_tests_the_style_the_site_the_labs_the_quick_runs_and_nbgrade
 
 @pytest.mark.skipif(os.name == "nt", reason="the programs are shell scripts")
 def test_on_other_systems_the_script_leaves_out_the_site_and_nbgrader_alone(tmp_path):
-    tested, ran = commands_of_ci("--portable", folder=tmp_path)
+    status, (ran, tested) = commands_of_ci("--portable", folder=tmp_path)
+    assert status == 0
     assert tested == f"{COMMAND} --style --here"
     assert ran == "python3 course.py run --quick --labs --here"
+
+
+@pytest.mark.skipif(os.name == "nt", reason="the programs are shell scripts")
+@pytest.mark.parametrize("fails", ["run", "pytest", "test"])
+def test_the_script_fails_with_any_of_its_checks_and_makes_all_of_them(tmp_path, fails):
+    status, commands = commands_of_ci(folder=tmp_path, fails=fails)
+    assert status == 1 and commands[-1].startswith(COMMAND)
 
 
 def test_workflow_covers_the_systems_and_the_lowest_python():
