@@ -1,13 +1,14 @@
 """Labs: get a lab, check your answers, mark a class.
 
-    course.py labs start [02 ...]                  make your copies of these labs, or of all, in
-    labs/ course.py labs check labs/02_masking_lab.ipynb course.py labs status
-    show how far you are with each lab course.py labs solution 02                     show our
-    solutions of the tasks that you have tried course.py labs grade FOLDER or CLASS.zip --out
-    marks.csv [--jobs 4] [--due 2026-11-30T23:59] course.py labs gradebook marks.csv ROSTER.csv
-    --out FILE [--count last] [--late 0.1] course.py labs export gradescope 02 --out
-    autograder_02.zip course.py labs project start                   make the project's notebook
-    from your answers course.py labs project check FILE [--board scores.csv] [--name NAME]
+    course.py labs start [02 ...]                  make your copies of these labs, or of all labs
+    course.py labs check labs/02_masking_lab.ipynb
+    course.py labs status                          show how far you are with each lab
+    course.py labs solution 02                     show our solutions of tasks that you have tried
+    course.py labs grade FOLDER or CLASS.zip --out marks.csv [--jobs 4] [--due 2026-11-30T23:59]
+    course.py labs gradebook marks.csv ROSTER.csv --out FILE [--count last] [--late 0.1]
+    course.py labs export gradescope 02 --out autograder_02.zip
+    course.py labs project start                   make the project's notebook from your answers
+    course.py labs project check FILE [--board scores.csv] [--name NAME]
 
 With --here, course.py uses the interpreter that you started it with, and sets nothing up.
 

@@ -1,11 +1,11 @@
-"""Compare what a lesson prints on one device with what it printed on another one.
+"""Compares what a lesson prints on one device with what it printed on another device.
 
 `course.py test --device cuda` uses this module. A GPU adds numbers in another order than a CPU and
 draws other random numbers, so nbval, which compares texts letter by letter, would refuse nearly
 every lesson. Here the text must be equal and the numbers in it must be close.
 
 - What `nbval_sanitize.cfg` replaces (times, addresses, progress bars) is replaced here as well.
-- Blanks do not count, because a column moves when a number in it gets one more digit.
+- Spaces do not count, because a column moves when a number in it gets one more digit.
 - A **measured number** has a decimal point or an exponent, or a percent sign after it. It may
   differ by one unit of its last printed digit, because rounding can fall on the other side, and
   beyond that by a tolerance.
