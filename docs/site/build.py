@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Builds the course's site: `python docs/site/build.py --out build/site`.
+"""Builds the site of the course: `python docs/site/build.py --out build/site`.
 
-Nothing is fetched and no lesson is executed. Any warning is an error. What stood in the folder
-stays until the new site is whole.
+No lesson is executed, and every warning of Sphinx is an error. An older site in the folder stays
+until the new one is complete.
 """
 
 import argparse
@@ -14,17 +14,18 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 BLANK = ROOT / "docs" / "site" / "fill_the_blank" / "build.py"
-MARK = "searchindex.js"  # every site of ours holds it
+MARK = "searchindex.js"  # a file by which a site of ours is recognised
 
 
 def fills_blanks() -> bool:
-    """Whether the page that fills blanks can be built. What runs its model is fetched by npm."""
+    """Whether the page that fills blanks can be built. npm must have fetched, or be able to fetch,
+    the program that runs the model in the browser."""
     fetched = (BLANK.parent / "node_modules").is_dir()
     return BLANK.is_file() and (fetched or shutil.which("npm") is not None)
 
 
 def has_slides() -> bool:
-    """Whether slides can be made. What shows them is fetched by npm."""
+    """Whether slides can be made. npm must be able to fetch reveal.js, which shows them."""
     from docs.site.slides import fetch_reveal
 
     try:
@@ -36,7 +37,8 @@ def has_slides() -> bool:
 
 
 def build(out: Path) -> int:
-    """Exit status: 0 when the whole site stands in `out`."""
+    """Build the site into the folder `out`, and return the exit status: 0 if the site is
+    complete."""
     from sphinx.cmd.build import main as sphinx
 
     sys.path.insert(0, str(ROOT))

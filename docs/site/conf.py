@@ -1,4 +1,5 @@
-"""How Sphinx builds the course's site. `docs/site/build.py` gathers the pages and calls it."""
+"""The settings of Sphinx, which builds the site. `docs/site/build.py` gathers the pages and calls
+Sphinx."""
 
 import sys
 from pathlib import Path

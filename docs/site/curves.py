@@ -1,8 +1,8 @@
-"""The curves of `docs/read_your_curve.md`: `python docs/site/curves.py` trains, and draws them.
+"""Draws the loss curves of `docs/read_your_curve.md`: `python docs/site/curves.py`.
 
-A small model reads the films of our grammar, as in lesson 08: once soundly, and once with each of
-six faults. Pictures and numbers go to `docs/curves/`: what the log said, and the loss on held-out
-texts, rightly asked.
+A small model is trained on the films of our grammar, as in lesson 08: once correctly, and once with
+each of six faults. The pictures and the numbers are written to `docs/curves/`. They show the loss
+in the log of the training, and the loss on held-out texts that is computed without the fault.
 """
 
 import json

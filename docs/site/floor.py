@@ -1,6 +1,6 @@
-"""The figure of README.md, `docs/floor.png`: `python docs/site/floor.py` takes it out of lesson 08.
+"""Renews the figure of README.md, `docs/floor.png`: `python docs/site/floor.py`.
 
-It is the picture that the lesson has stored, so that it shows what a run of the lesson gave.
+The figure is taken from the stored outputs of lesson 08, so it shows what the lesson printed.
 """
 
 import base64
@@ -12,7 +12,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 LESSON = ROOT / "notebooks" / "08_pretraining.ipynb"
-TOLD = "floor"  # the figure's alternative text tells of it
+TOLD = "floor"  # a word of the alternative text, by which the figure is found
 PICTURE = re.compile(r'src="data:image/png;base64,([^"]+)"')
 
 

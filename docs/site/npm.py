@@ -1,4 +1,4 @@
-"""What pages take from npm: one package, in the version that a package.json pins."""
+"""Fetches a package from npm in the version that a package.json pins."""
 
 import json
 import shutil
@@ -8,12 +8,12 @@ from pathlib import Path
 
 
 def fetch(package: Path, folder: Path, what: str) -> None:
-    """See to a package, in the version that `folder` pins.
+    """Make sure that a package is there in the version that `folder` pins.
 
     Args:
-        package: where it stands once it is fetched, `folder/node_modules/NAME`.
-        folder: what holds package.json and package-lock.json.
-        what: what needs it, for messages.
+        package: the folder of the fetched package, `folder/node_modules/NAME`.
+        folder: the folder with package.json and package-lock.json.
+        what: the name of what needs the package, for messages.
 
     Raises:
         SystemExit: npm is missing, or could not fetch it.

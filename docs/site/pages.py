@@ -1,8 +1,8 @@
-"""The pages of the site, gathered in one folder as Sphinx reads them.
+"""Gathers the pages of the site in one folder, from which Sphinx builds the site.
 
-Their places are those of the repository, so that the links in lessons and labs hold: lessons in
-`notebooks/`, labs, as students get them, in `notebooks/labs/`. A page for each module of the
-package is written into `api/`.
+The pages of docs/ are at the top of the folder. Lessons are in `notebooks/` and the students'
+editions of the labs in `notebooks/labs/`, as in the repository, so that the links between them
+hold. A page for each module of the package is written into `api/`.
 """
 
 import ast
@@ -19,7 +19,7 @@ LESSON = re.compile(r"(?:[Bb]uilt in|In|A task of) lesson (\d\d)|[Ll]essons? (\d
 
 
 def gather(folder: Path) -> None:
-    """Write all pages into `folder`, which is new."""
+    """Write all pages into the new folder `folder`."""
     (folder / "notebooks" / "labs").mkdir(parents=True)
     (folder / "api").mkdir()
     for page in (ROOT / "docs").glob("*.md"):
@@ -37,8 +37,11 @@ def gather(folder: Path) -> None:
 
 
 def lesson_page(lesson: Path) -> str:
-    """A lesson with what only the site has: the way to its slides, and its quiz before the end."""
-    told = lesson.read_text("utf-8").replace("](../docs/", "](../")  # pages of docs/ stand here
+    """A lesson with two cells that only the site shows: the link to its slides, and its questions
+    before the references."""
+    told = lesson.read_text("utf-8").replace(
+        "](../docs/", "](../"
+    )  # the pages of docs/ are at the top
     notebook = json.loads(told)
     cells = notebook["cells"]
     (end,) = [at for at, cell in enumerate(cells) if "".join(cell["source"]).startswith(END)]
@@ -62,13 +65,13 @@ SLIDES = """```{{only}} slides
 
 
 def title(notebook: Path) -> str:
-    """The heading of a notebook, `# 02 · Masking: ...`, without its sign."""
+    """The heading of a notebook, such as "02 · Masking: ..."."""
     first = json.loads(notebook.read_text("utf-8"))["cells"][0]["source"]
     return "".join(first).splitlines()[0].removeprefix("# ")
 
 
 def built_in(module: Path) -> str:
-    """The number of the lesson that builds a module, as its docstring says; "" for none."""
+    """The number of the lesson that builds a module, which its docstring names, or ""."""
     told = ast.get_docstring(ast.parse(module.read_text("utf-8")))
     told = " ".join(told.split())
     found = [match[1] or match[2] for match in LESSON.finditer(told)]
@@ -77,7 +80,7 @@ def built_in(module: Path) -> str:
 
 
 def write_api(folder: Path, titles: dict[str, str]) -> None:
-    """A page for each module, and one that lists them by the lesson that builds them."""
+    """Write a page for each module, and a page that lists the modules by their lesson."""
     groups: dict[str, list[str]] = {}
     for module in sorted((ROOT / "mlm_lib").rglob("[a-z]*.py")):
         name = ".".join(module.relative_to(ROOT / "mlm_lib").with_suffix("").parts)

@@ -1,4 +1,4 @@
-"""The numbers of the project's page, out of the measured reference scores."""
+"""Writes the measured reference scores into the page of the project, `docs/project.md`."""
 
 import re
 from collections import defaultdict

@@ -1,4 +1,5 @@
-"""Slides of each lesson: `python -m docs.site.slides --out FOLDER`; the site's build makes them.
+"""Makes slides from each lesson: `python -m docs.site.slides --out FOLDER`. The build of the site
+calls this as well.
 
 They hold what the notebook holds, and nothing is written for them: its title and promise; for each
 step the prediction, what answers it, and the sentence to keep; at the end the lab. nbconvert makes
