@@ -67,6 +67,11 @@ def test_starts_with_the_standard_library_alone():
     assert {name.split(".")[0] for name in names} <= sys.stdlib_module_names
 
 
+def test_what_course_py_imports_does_not_import_it():
+    for path in (ROOT / "classroom").glob("*.py"):
+        assert not re.search(r"^\s*(from|import) course\b", path.read_text("utf-8"), re.M), path
+
+
 def test_older_python_gets_one_sentence():
     ast.parse(SOURCE, feature_version=(3, 6))  # else an older Python would stop at a SyntaxError
     code = "import sys; sys.version_info = (3, 8, 18); exec(sys.stdin.read())"
