@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Sets up the course, runs its lessons, tests them, and opens them. It needs only Python.
+"""Sets up the course, runs its lessons, tests them and opens them. It needs only Python.
 
     python3 course.py run  [--only 03 08] [--quick] [--labs] [--device auto] [-p NAME=VALUE ...]
                            [--out DIR] [--jobs N]
     python3 course.py test [--quick] [--site] [--style]
     python3 course.py test --device cuda [--only 03 08] [--jobs N]
     python3 course.py lesson NN [--text] [--lab]
-    python3 course.py lab  [-- OPTIONS OF JUPYTERLAB]
+    python3 course.py open [-- OPTIONS OF JUPYTERLAB]
     python3 course.py labs start [02 ...] | check FILE | status | solution NN
     python3 course.py labs grade FOLDER --out marks.csv | project start | project check FILE
     python3 course.py site [--serve] [--port 8000]
@@ -53,7 +53,7 @@ VENV = ROOT / ".venv"
 INSIDE = Path(sys.prefix).resolve() == VENV
 OLD_VENV = ROOT / ".venv.old"
 PYTHON = VENV / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
-# Emptied first and written last, so that an interrupted set-up is known by it.
+# A set-up empties this file first and writes it last, so an empty file shows an interrupted set-up.
 STAMP = VENV / "course.json"
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 CPU_SIZE, CUDA_SIZE = "about 200 MB", "about 2.7 GB"  # of torch 2.13 and what it needs, on Linux
@@ -61,7 +61,7 @@ AGAIN = "then give the same command again."
 
 
 class Stop(Exception):
-    """An anticipated end: a sentence for the user, and the exit status."""
+    """Ends the command with a sentence for the user and an exit status, without a traceback."""
 
     def __init__(self, sentence: str, status: int = 2):
         super().__init__(sentence)
@@ -72,13 +72,15 @@ class Stop(Exception):
 
 
 def fingerprint() -> str:
-    """What an environment depends on. The folder counts too: the editable install holds it."""
+    """A hash of everything that the environment depends on: the requirements, the pinned versions,
+    and the path of this folder, because the editable install stores that path."""
     files = [(ROOT / name).read_bytes() for name in ("pyproject.toml", "constraints.txt")]
     return hashlib.sha256(b"\0".join([*files, bytes(ROOT)])).hexdigest()
 
 
 def read_stamp() -> dict | None:
-    """None: no set-up was ever begun in .venv. Without "inputs": one was begun, not finished."""
+    """What the last set-up wrote about itself. It is None if no set-up was ever begun in .venv,
+    and it lacks the key "inputs" if a set-up was begun and not finished."""
     try:
         stamp = json.loads(STAMP.read_text("utf-8"))
     except ValueError:
@@ -89,13 +91,15 @@ def read_stamp() -> dict | None:
 
 
 def ask(python: str | Path, code: str) -> str | None:
-    """What `python` prints for this code: None if that fails, or `python` is a dangling link."""
+    """What the interpreter `python` prints when it runs `code`. None if the code fails, or if the
+    interpreter cannot be started, for example because its path is a dangling link."""
     with contextlib.suppress(OSError):
         answer = subprocess.run([python, "-c", code], capture_output=True, text=True, cwd=ROOT)
         return answer.stdout if answer.returncode == 0 else None
 
 
 def is_ready(build: str | None) -> bool:
+    """Whether .venv is finished, up to date, and has the build of torch that was asked for."""
     stamp = read_stamp() or {}
     if stamp.get("inputs") != fingerprint() or build not in (None, stamp["asked"], stamp["build"]):
         return False
@@ -103,8 +107,10 @@ def is_ready(build: str | None) -> bool:
 
 
 def importable_torch(python: str | Path) -> tuple[str, str] | None:
-    """(version, "cpu" or "cuda" or "rocm") of the torch that `python` can import, if it can."""
-    # The version that pip knows it by: PyPI's CUDA wheel is 2.13.0 to pip, to itself 2.13.0+cu130.
+    """The version and the build ("cpu", "cuda" or "rocm") of the torch that the interpreter
+    `python` can import. None if it cannot import torch."""
+    # This is pip's name of the version: pip calls PyPI's CUDA wheel 2.13.0, and torch.__version__
+    # calls the same wheel 2.13.0+cu130.
     answer = ask(
         python,
         "import torch as t; from importlib.metadata import version; print(version('torch'), "
@@ -114,7 +120,8 @@ def importable_torch(python: str | Path) -> tuple[str, str] | None:
 
 
 def torch_to_keep(python: str, build: str | None) -> str | None:
-    """The version of `python`'s torch, if it is recent enough and not of a build ruled out."""
+    """The version of the torch that the interpreter `python` already has, if that torch can be
+    kept: it is recent enough, and its build is the one that was asked for. None otherwise."""
     version, found = importable_torch(python) or ("0.0", None)
     minimum = re.search(r'"torch>=([\d.]+)', (ROOT / "pyproject.toml").read_text("utf-8"))[1]
     has, needs = ([int(part) for part in text.split(".")[:2]] for text in (version, minimum))
@@ -123,9 +130,12 @@ def torch_to_keep(python: str, build: str | None) -> str | None:
 
 @contextlib.contextmanager
 def only_one_set_up():
-    """Hold .venv.lock. The system frees it with the last process that holds it, so it is never
-    stale; on POSIX pip inherits it, so that when this process alone is killed nobody builds beside
-    the pip it leaves behind."""
+    """Hold the lock `.venv.lock`, so that only one process sets up the environment.
+
+    The operating system frees the lock when the last process that holds it ends, so the lock is
+    never stale. On POSIX systems pip inherits the lock. If this process alone is killed, the pip
+    that it started therefore still keeps other set-ups out.
+    """
     with open(ROOT / ".venv.lock", "a+") as file:
         for attempt in range(10**6):
             try:
@@ -148,9 +158,11 @@ def only_one_set_up():
 
 
 def pip_install(*arguments, advice="If it speaks of connections or versions, check the network,"):
-    """Run .venv's pip. A terminal shows its current line; a failure, its last and what to do.
+    """Run `pip install` in .venv. A terminal shows the line that pip prints at the moment. If pip
+    fails, the message holds the last lines that it printed, and `advice`.
 
-    Python compiles a file when it is first imported. Most of these never are: half a minute less.
+    pip is told not to compile what it installs, which saves half a minute, because most of these
+    files are never imported and Python compiles the others when they are.
     """
     command = [PYTHON, "-m", "pip", "--no-input", "--disable-pip-version-check", "install"]
     command += ["--no-compile", *arguments]
@@ -176,7 +188,8 @@ def pip_install(*arguments, advice="If it speaks of connections or versions, che
 
 
 def torch_arguments(pin: str, build: str | None) -> list[str]:
-    """What to give pip to get torch, after asking what the user's configuration would bring."""
+    """The arguments of `pip install` that bring the right build of torch. pip is first asked which
+    packages it would install here, because the user's configuration may name another index."""
     if not sys.platform.startswith("linux"):
         return [pin]  # PyPI's wheels for macOS and Windows are CPU (and MPS) builds
     report = VENV / "torch.json"
@@ -188,18 +201,20 @@ def torch_arguments(pin: str, build: str | None) -> list[str]:
     if build == "cuda" or build is None and driver:
         print(f"  the CUDA build of torch is {CUDA_SIZE} to download; --cpu: {CPU_SIZE}")
         return [pin]
-    # +cpu, spelt out: with the index out of reach pip then fails, and does not fall back on CUDA.
+    # +cpu is spelt out, so that pip fails if it cannot reach the index of the CPU builds. Otherwise
+    # it would silently download the CUDA build from the usual index.
     return [f"{pin}+cpu", "--extra-index-url", CPU_INDEX, "--retries", "2"]
 
 
 def make_venv(base: str) -> None:
+    """Make an empty .venv with the interpreter `base`, in place of an older one."""
     print(f"Setting up {VENV} (once; a few minutes)")
-    if VENV.exists():  # out of the way in one step: a half-removed one could pass for a good one
+    if VENV.exists():  # moved in one step, because a half-removed folder could pass for a good one
         shutil.rmtree(OLD_VENV, ignore_errors=True)
         VENV.rename(OLD_VENV)
     VENV.mkdir()
     STAMP.write_text("{}")
-    # Inherits the lock, as pip does: when this process alone is killed, nobody builds beside it.
+    # The child inherits the lock of `only_one_set_up`, as pip does.
     pipes = {"capture_output": True, "text": True, "close_fds": False}
     made = subprocess.run([base, "-m", "venv", VENV], **pipes)
     shutil.rmtree(OLD_VENV, ignore_errors=True)
@@ -210,7 +225,8 @@ def make_venv(base: str) -> None:
 
 
 def set_up(build: str | None) -> None:
-    """Make or renew .venv. An interruption leaves the stamp empty: the next call begins afresh."""
+    """Make or renew .venv. If this is interrupted, the stamp stays empty, and the next call begins
+    from the start."""
     base = sys._base_executable if INSIDE else sys.executable
     stamp = read_stamp()
     build = build or (stamp or {}).get("asked")
@@ -242,7 +258,8 @@ def set_up(build: str | None) -> None:
     version, found = importable_torch(PYTHON) or (None, None)
     if not version:
         raise Stop(f"torch in {VENV} cannot be imported: try another version of Python.", 1)
-    # The rest is held to the torch that is there, lest pip exchange one build for another.
+    # The other packages are installed with this torch as a constraint, because pip could otherwise
+    # replace it by another build.
     held = VENV / "constraints.txt"
     held.write_text(re.sub(r"^torch==\S+", f"torch=={version}", constraints, flags=re.M), "utf-8")
     print("  installing the course and its other packages")
@@ -257,16 +274,17 @@ def set_up(build: str | None) -> None:
 
 
 def enter_environment(build: str | None, argv: list[str]) -> None:
-    """See to .venv and go on inside it. Returns only when this process is inside already."""
+    """Make sure that .venv is ready, and run the same command with the interpreter of .venv. The
+    function returns only if this process already runs inside .venv."""
     if not is_ready(build):
         with only_one_set_up():
-            if not is_ready(build):  # whoever held the lock before may have done it
+            if not is_ready(build):  # another process may have set it up while we waited
                 set_up(build)
     if INSIDE:
         return
-    # First, since what follows a `--` among the arguments is not ours.
+    # --here comes first, because options after a `--` among the arguments are not ours.
     command = [str(PYTHON), str(ROOT / "course.py"), "--here", *argv]
-    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # or each kernel would compile all packages
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # else each kernel would compile all packages
     if os.name == "nt":
         sys.exit(call(command, None))
     sys.stdout.flush()
@@ -274,7 +292,8 @@ def enter_environment(build: str | None, argv: list[str]) -> None:
 
 
 def call(command: list, env: dict | None, cwd: Path | None = ROOT) -> int:
-    """Run and return the exit status. Ctrl-C reaches the child, too: it decides, we wait for it."""
+    """Run a command and return its exit status. Ctrl-C reaches the child as well. The child decides
+    what to do about it, and we wait until the child has ended."""
     process = subprocess.Popen([str(part) for part in command], cwd=cwd, env=env)
     interrupted = False
     while process.poll() is None:
@@ -289,10 +308,15 @@ def call(command: list, env: dict | None, cwd: Path | None = ROOT) -> int:
 
 @contextlib.contextmanager
 def child_environment():
-    """Variables that let notebooks find mlm_lib uninstalled, give JupyterLab the course's settings
-    (.jupyter; the user's own win), and make the kernel `python3` this very Python: the user's
-    folder may hold a kernelspec of that name, but JUPYTER_PATH comes first."""
-    # Quiet: ipykernel warns of unencrypted local sockets in each lesson, and of Ctrl-C at length.
+    """The environment variables for notebooks and for JupyterLab.
+
+    With them a notebook finds `mlm_lib` even if the package is not installed. JupyterLab gets the
+    course's settings from `.jupyter`, and the user's own settings take precedence. The kernel
+    `python3` is this interpreter: the user's folder may hold another kernel of that name, but
+    Jupyter looks into the folders of JUPYTER_PATH first.
+    """
+    # The log level hides two warnings of ipykernel: one about unencrypted local sockets in each
+    # lesson, and a long one after Ctrl-C.
     launcher = ["-m", "ipykernel_launcher", "--log-level=CRITICAL", "-f", "{connection_file}"]
     spec = {"argv": [sys.executable, *launcher], "language": "python"}
     spec |= {"display_name": "Python 3 (ipykernel)", "metadata": {"debugger": True}}
@@ -308,21 +332,39 @@ def child_environment():
         yield env
 
 
+@contextlib.contextmanager
+def own_temporary_folder(env: dict):
+    """The environment variables `env` with a folder for temporary files that is removed at the end,
+    because torchrun, and programs that are killed, leave files behind."""
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        yield env | dict.fromkeys(("TMPDIR", "TEMP", "TMP"), folder)
+
+
 def usable_cores() -> int:
+    """The number of CPU cores that this process may use."""
     affinity = getattr(os, "sched_getaffinity", None)  # absent from macOS and Windows
     return len(affinity(0)) if affinity else os.cpu_count() or 1
 
 
 def idle_cores(seconds: float = 0.3) -> int:
-    """How many cores other programs leave just now, one at least; all where Linux does not tell.
+    """The number of cores that other programs leave idle at this moment, and at least 1. Systems
+    other than Linux do not tell, and then all usable cores are counted.
 
-    A thread of torch that has no core makes the others wait for it at each operation, and they
-    spin while they wait. A small training step on two cores took 30 ms with two threads and 48 with
-    one; beside one busy program 109 with two and 48 with one, beside two of them 127 and 73.
+    More threads than idle cores are slow, because at each operation of torch the threads that have
+    a core wait for the thread that has none. Measured was a small training step on two cores:
+
+    ============================  ===========  ==========
+    other programs                two threads  one thread
+    ============================  ===========  ==========
+    none                          30 ms        48 ms
+    one that keeps a core busy    109 ms       48 ms
+    two that keep a core busy     127 ms       73 ms
+    ============================  ===========  ==========
     """
 
-    def spent() -> tuple[int, int]:  # idle, and in all, over all cores
-        # The first line: cpu, then ticks of user, nice, system, idle, waiting for a disk, …
+    def spent() -> tuple[int, int]:
+        """The ticks that all cores have been idle since the start of the machine, and all ticks."""
+        # The first line holds "cpu", then the ticks of user, nice, system, idle, iowait, …
         ticks = [int(field) for field in stat.read_text().splitlines()[0].split()[1:9]]
         return ticks[3] + ticks[4], sum(ticks)
 
@@ -340,7 +382,8 @@ def idle_cores(seconds: float = 0.3) -> int:
 
 
 def find_lessons(folder: Path, only: list[str] | None = None, name: str = "*") -> list[Path]:
-    """All lessons in order, or those named by number (3, 03) or by name (03_label_cloning)."""
+    """The files of all lessons in order, or of the lessons in `only`, which are given by number (3
+    or 03) or by name (03_labels)."""
     lessons = sorted(folder.glob(f"[0-9][0-9]_{name}.ipynb"))
     if not lessons:
         raise Stop(f"There are no lessons (NN_name.ipynb) in {folder}.")
@@ -359,7 +402,8 @@ def find_lessons(folder: Path, only: list[str] | None = None, name: str = "*") -
 
 
 def read_parameters(lesson: Path) -> tuple[set[str], dict]:
-    """The names set in the cell tagged `parameters`, and the metadata's sizes for --quick."""
+    """The names that a lesson's cell with the tag `parameters` sets, and the smaller sizes for
+    --quick, which stand in the notebook's metadata."""
     names = set()
     try:
         notebook = json.loads(lesson.read_text("utf-8"))
@@ -380,9 +424,13 @@ def read_parameters(lesson: Path) -> tuple[set[str], dict]:
 
 
 def parse_assignments(items: list[str]) -> dict:
-    """NAME=VALUE; the value is a Python literal where it reads as one, else a string. Refused is
-    what would reach the lesson as something else, or not at all: papermill writes the values into a
-    cell and, as JSON, into the notebook, and turns a dictionary's keys and tuples into strings."""
+    """The values of `-p NAME=VALUE`. VALUE is read as a Python literal if it is one, and as a
+    string otherwise. A tuple becomes a list.
+
+    A value that the lesson would receive as something else is refused. papermill writes the values
+    into a cell, and as JSON into the notebook's metadata, and JSON has for example no dictionaries
+    whose keys are numbers.
+    """
     values = {}
     for item in items:
         name, _, text = item.partition("=")
@@ -408,7 +456,8 @@ def parse_assignments(items: list[str]) -> dict:
 
 
 def plan(args) -> list[tuple[Path, dict]]:
-    """The lessons to run, each with its parameters' values. What is asked wrongly ends here."""
+    """The lessons to run, each with the values of its parameters. A mistake in the request is
+    reported here, before anything runs."""
     given = parse_assignments(args.p) | ({"DEVICE": args.device} if args.device else {})
     lessons = find_lessons(args.notebooks, args.only)
     if args.labs:
@@ -437,7 +486,7 @@ def plan(args) -> list[tuple[Path, dict]]:
 
 
 def made_here(notebook: Path) -> bool:
-    """Whether papermill wrote it, which marks its work, and nobody else."""
+    """Whether papermill wrote this notebook. papermill marks its notebooks in their metadata."""
     try:
         return "papermill" in json.loads(notebook.read_text("utf-8"))["metadata"]
     except (OSError, ValueError, LookupError, TypeError):
@@ -445,10 +494,11 @@ def made_here(notebook: Path) -> bool:
 
 
 def check_device(name: str) -> None:
+    """Raises Stop if this machine does not have the device."""
     import torch
 
     try:
-        torch.empty(1, device=name).cpu()  # tells also whether there is a cuda:3; none has "meta"
+        torch.empty(1, device=name).cpu()  # also finds out that there is no cuda:3; "meta" fails
     except (RuntimeError, AssertionError):
         there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
         present = ", ".join(["auto", "cpu", *(kind for kind in there if there[kind])])
@@ -456,7 +506,8 @@ def check_device(name: str) -> None:
 
 
 def run(args) -> int:
-    """Run every lesson, several at once, also after one has failed, and close with a table."""
+    """Run every lesson, several of them at once, and print a table at the end. A lesson that fails
+    does not stop the others."""
     lessons = plan(args)
     for device in {str(values["DEVICE"]) for _, values in lessons if "DEVICE" in values} - {"auto"}:
         check_device(device)
@@ -477,15 +528,16 @@ def run(args) -> int:
 
 
 def run_with_a_bar(args, lessons: list, report) -> None:
-    """Execute the lessons, and print the lines that `report` returns for each one that has ended:
-    it gets the lesson, the lines of its failure and the seconds."""
+    """Execute the lessons under a progress bar. When a lesson has ended, call `report` with the
+    lesson, the lines of its failure and its seconds, and print the lines that `report` returns."""
     from tqdm import tqdm
 
     args.out.mkdir(parents=True, exist_ok=True)
     idle = idle_cores()
     jobs = args.jobs or min(idle, 4)
-    # disable=None: a bar on terminals; elsewhere a line as each lesson starts.
-    with child_environment() as env, tqdm(total=len(lessons), unit="lesson", disable=None) as bar:
+    # disable=None shows a bar on a terminal. Elsewhere a line is printed when a lesson starts.
+    bar = tqdm(total=len(lessons), unit="lesson", disable=None)
+    with child_environment() as shared, own_temporary_folder(shared) as env, bar:
         env.setdefault("OMP_NUM_THREADS", str(max(1, idle // min(jobs, len(lessons)))))
         os.environ.update(env)
         for ended in run_at_once(jobs, lessons, args.out, args.limit, bar):
@@ -496,8 +548,9 @@ def run_with_a_bar(args, lessons: list, report) -> None:
 
 
 def run_at_once(jobs: int, lessons: list, out: Path, limit: int, bar):
-    """Yield (lesson, lines of its failure, seconds) as each ends. Processes, not threads: papermill
-    changes the folder that a whole program is in."""
+    """Execute up to `jobs` lessons at once. When a lesson ends, yield the lesson, the lines of its
+    failure and its seconds. Each lesson has its own process, because papermill changes the current
+    folder, which all threads of a process share."""
     waiting, running = list(reversed(lessons)), {}
     try:
         while waiting or running:
@@ -509,7 +562,7 @@ def run_at_once(jobs: int, lessons: list, out: Path, limit: int, bar):
                 told = pipe, lesson, values, out / lesson.name, limit
                 process = multiprocessing.get_context("spawn").Process(target=tell, args=told)
                 process.start()
-                pipe.close()  # so that the answer of a process that was killed has an end
+                pipe.close()  # so that `recv` raises EOFError if the process is killed
                 running[answer] = process, lesson, time.perf_counter()
             bar.set_description(", ".join(lesson.stem for _, lesson, _ in running.values()))
             for answer in multiprocessing.connection.wait(list(running)):
@@ -522,7 +575,9 @@ def run_at_once(jobs: int, lessons: list, out: Path, limit: int, bar):
                 yield lesson, failure, time.perf_counter() - started
     except KeyboardInterrupt:
         for process, _, _ in running.values():
-            process.join(2)  # a terminal's Ctrl-C has reached it, too; of another it knows nothing
+            # Ctrl-C in a terminal reaches the children as well. A signal that somebody sent to this
+            # process alone does not, so it is passed on.
+            process.join(2)
             if process.is_alive() and os.name != "nt":
                 os.kill(process.pid, signal.SIGINT)
             process.join(20)
@@ -530,18 +585,19 @@ def run_at_once(jobs: int, lessons: list, out: Path, limit: int, bar):
 
 
 def tell(pipe, *told) -> None:
-    """`run_lesson` in a process of its own; what it returns goes through the pipe."""
-    with contextlib.suppress(KeyboardInterrupt):  # which it has spoken of
+    """Call `run_lesson` in a process of its own, and send what it returns through the pipe."""
+    with contextlib.suppress(KeyboardInterrupt):  # `run_lesson` has already reported it
         pipe.send(run_lesson(*told))
 
 
 def run_lesson(lesson: Path, values: dict, target: Path, limit: int) -> list[str]:
-    """Execute one notebook. The lines that tell of its failure: none when it ran to its end."""
+    """Execute one notebook. Returns the lines that describe its failure, and an empty list if the
+    notebook ran to its end."""
     import papermill
 
     how = {"kernel_name": "python3", "language": "python", "cwd": lesson.parent}
     try:
-        target.unlink(missing_ok=True)  # lest a failure be read off an earlier run's notebook
+        target.unlink(missing_ok=True)  # else a failure would be looked up in an earlier run's file
         papermill.execute_notebook(
             lesson, target, values, progress_bar=False, execution_timeout=limit, **how
         )
@@ -557,7 +613,7 @@ def run_lesson(lesson: Path, values: dict, target: Path, limit: int) -> list[str
         message = f"This cell ran longer than {limit} seconds; --cell-timeout SECONDS allows more."
     except OSError as error:
         message = disk_trouble(error, target.parent)
-    except Exception as error:  # a kernel that died, a file that is no notebook: a failure, too
+    except Exception as error:  # for example a kernel that died, or a file that is not a notebook
         message = f"{type(error).__name__}: {error}"
     cell, source = last_cell_started(target)
     where = f" cell {cell}" if cell else ""
@@ -565,20 +621,21 @@ def run_lesson(lesson: Path, values: dict, target: Path, limit: int) -> list[str
     if cell is not None:
         told.append(f"what ran of it is in {target}")
     elif target.is_file():
-        target.unlink()  # cut short, on a full disk
+        target.unlink()  # the file is incomplete, for example because the disk is full
     return ["", f"FAILED {lesson.name}{where}", *(f"    {line}" for line in told), ""]
 
 
 def disk_trouble(error: OSError, folder: Path) -> str:
-    """The sentence for an error of the system, which is as a rule one of the disk."""
+    """The sentence that reports an OSError, with what to do if the disk is full."""
     full = error.errno in (errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", None))
     told = f"The disk is full ({error.strerror})" if full else f"{error}"
     return f"{told}. Check the disk's space and {folder}'s permissions, {AGAIN}"
 
 
 def last_cell_started(executed: Path) -> tuple[int | None, str]:
-    """Number (among the lesson's code cells, from 1) and source of the last cell that papermill
-    began: 0 if it began none, None if there is no whole notebook to read."""
+    """The number and the source of the last cell that papermill began to execute. The lesson's code
+    cells are counted from 1. The number is 0 if papermill began no cell, and None if the executed
+    notebook cannot be read."""
     try:
         cells = json.loads(executed.read_text("utf-8"))["cells"]
     except (OSError, ValueError):
@@ -595,19 +652,19 @@ def last_cell_started(executed: Path) -> tuple[int | None, str]:
 
 # ---- the tests -----------------------------------------------------------------------------------
 
-STYLE = ROOT / "tests" / "notebook_style.py"
-SEEDED = str(ROOT / "tests" / "scripts" / "seeded_cells.py")
-CPU_ONLY = str(ROOT / "tests" / "scripts" / "cpu_only.py")
+STYLE = ROOT / "tools" / "notebook_style.py"
+SEEDED = str(ROOT / "tools" / "seeded_cells.py")
+CPU_ONLY = str(ROOT / "tools" / "cpu_only.py")
 COMPARED = ["--nbval", "--nbval-current-env", "--nbval-cell-timeout", "300"]
-COMPARED += ["--nbval-sanitize-with", ROOT / "tests" / "nbval_sanitize.cfg"]
+COMPARED += ["--nbval-sanitize-with", ROOT / "tools" / "nbval_sanitize.cfg"]
 
 
 @contextlib.contextmanager
 def cpu_environment():
-    """`child_environment` in which torch finds no accelerator, because what is stored was computed
-    on a CPU. These variables hide the devices of CUDA, ROCm and XPU from every process below. No
-    variable hides Apple's MPS. Therefore a file that hides it is run by each kernel at its start,
-    and by tests/conftest.py."""
+    """`child_environment` in which torch finds no GPU, because the stored outputs were computed on
+    a CPU. These variables hide the devices of CUDA, ROCm and XPU from all child processes. No
+    variable hides Apple's MPS. Therefore each kernel runs at its start the file
+    `tools/cpu_only.py`, which hides MPS, and so does tests/conftest.py."""
     with child_environment() as env:
         hidden = {"CUDA_VISIBLE_DEVICES": "-1", "HIP_VISIBLE_DEVICES": "-1"}
         hidden |= {"ONEAPI_DEVICE_SELECTOR": "opencl:cpu"}
@@ -621,11 +678,12 @@ def test(args) -> int:
 
 def test_on_a_device(args) -> int:
     """Execute every lesson and lab on a device and compare what they print with what is stored.
-    Labs have no DEVICE: in them `train` takes the accelerator by itself. The last lines are like
-    those of `test_on_the_cpu`: each lesson is a step, and each of its cells is a check."""
+    Labs have no parameter DEVICE, because in a lab `train` chooses the GPU by itself. The last
+    lines are like those of `test_on_the_cpu`: each lesson is a step, and each of its cells is a
+    check."""
     lessons = plan(args)
     check_device(args.device)
-    sys.path.insert(0, str(ROOT / "tests"))
+    sys.path.insert(0, str(ROOT / "tools"))
     from compare_outputs import Unreadable, compare
 
     failed, rows, total = [], {}, collections.Counter()
@@ -649,12 +707,11 @@ def test_on_a_device(args) -> int:
 
 
 def test_on_the_cpu(args) -> int:
-    """Check the sources' form, run the tests, execute every lesson and compare its outputs with the
-    stored ones. Close with what failed, a line for each step, and the total."""
-    # Each worker gets its share of the cores, or their threads would fight over them. Files stay
-    # whole (loadfile) and are taken in their order, the long ones first: the last lessons train
-    # models, and conftest.py puts the test files that hold slow tests before the others, the
-    # longest of them lesson by lesson.
+    """Check the form of the sources, run the tests, execute every lesson and compare its outputs
+    with the stored ones. At the end print what failed, a line for each step, and the total."""
+    # Each worker gets its share of the cores, because more threads than cores slow each other down.
+    # A worker takes whole files (loadfile), and the long ones first: the last lessons train models,
+    # and tests/conftest.py puts test files with slow tests before the others.
     cores = usable_cores()
     workers = min(cores, 4)
     pytest = [sys.executable, "-m", "pytest", "-n", workers, "--dist", "loadfile"]
@@ -662,7 +719,7 @@ def test_on_the_cpu(args) -> int:
     left_out = {"not slow": args.quick, "not site": not args.site}
     marks = " and ".join(mark for mark, holds in left_out.items() if holds)
     steps = {
-        "size": [sys.executable, ROOT / "tests" / "budget.py"],
+        "size": [sys.executable, ROOT / "tools" / "code_size.py"],
         "format": [sys.executable, "-m", "ruff", "format", "--check", "--no-cache"],
         "lint": [sys.executable, "-m", "ruff", "check", "--no-cache"],
         "tests": [*pytest, *(["-m", marks] if marks else [])],
@@ -681,19 +738,22 @@ def test_on_the_cpu(args) -> int:
             report = ROOT / "build" / f"test-{name}.xml"
             report.parent.mkdir(exist_ok=True)
             report.unlink(missing_ok=True)
-            if name == "notebooks":  # a cell that no seed governs prints that, which none stores
-                env["PYTHONSTARTUP"] = SEEDED
+            own = contextlib.nullcontext(env)
+            if name == "notebooks":  # a cell that draws unseeded prints a line that is not stored
+                own = own_temporary_folder(env | {"PYTHONSTARTUP": SEEDED})
+            command = [*command, *(["--junitxml", report] if "pytest" in command else [])]
             started = time.perf_counter()
-            status = call([*command, *(["--junitxml", report] if "pytest" in command else [])], env)
+            with own as variables:
+                status = call(command, variables)
             seconds = time.perf_counter() - started
             cases = read_report(report)
             counts = collections.Counter(outcome for outcome, _, _ in cases)
-            if status:  # 5 included: a step that found nothing to test has not passed
+            if status:  # also for status 5: a step that found nothing to test has not passed
                 program = command[2] if command[1] == "-m" else command[1].name
                 failed.append(f"FAILED {name} ({program} ended with exit status {status})")
                 counts["failed"] = counts["failed"] or 1
             elif not cases:
-                counts["passed"] = 1  # no test of pytest's: one check
+                counts["passed"] = 1  # a step without pytest counts as one check
             failed += failures(cases)
             rows.append(f"{name:<11}{in_counts(counts)} in {seconds:.0f} s")
             total += counts
@@ -702,11 +762,13 @@ def test_on_the_cpu(args) -> int:
 
 
 def in_counts(counts: collections.Counter) -> str:
+    """The counts as text, for example "12 passed, 0 failed, 3 skipped"."""
     return ", ".join(f"{counts[outcome]} {outcome}" for outcome in ("passed", "failed", "skipped"))
 
 
 def read_report(report: Path) -> list[tuple[str, str, str]]:
-    """(outcome, module, test) for each test in pytest's JUnit report, if there is a whole one."""
+    """The outcome, the module and the name of each test in a JUnit report of pytest. The list is
+    empty if there is no complete report."""
     cases = []
     with contextlib.suppress(OSError, ElementTree.ParseError):
         for case in ElementTree.parse(report).iter("testcase"):
@@ -718,14 +780,16 @@ def read_report(report: Path) -> list[tuple[str, str, str]]:
 
 
 def failures(cases: list[tuple[str, str, str]]) -> list[str]:
-    """A line for each test that failed, with the name to give to pytest, and one for each notebook:
-    its first failing cell, counted from 1 as `run` does, and how many others failed."""
+    """A line for each test that failed, which holds the name to give to pytest. A notebook gets one
+    line: its first failing cell, counted from 1 as `run` counts, and how many other cells
+    failed."""
     lines, cells = [], collections.defaultdict(list)
     for _, module, name in (case for case in cases if case[0] == "failed"):
         if module.endswith(".ipynb"):
             cells[module.removesuffix(".ipynb").split(".")[-1]].append(int(name.split()[-1]))
         else:
-            where = f"{module.replace('.', '/')}.py::" if module else ""  # none: it was not read
+            # There is no module if pytest could not read the file.
+            where = f"{module.replace('.', '/')}.py::" if module else ""
             lines.append(f"FAILED {where}{name}")
     for lesson, (first, *others) in sorted((name, sorted(cells[name])) for name in cells):
         more = f", and {len(others)} more of its cells" if others else ""
@@ -735,8 +799,9 @@ def failures(cases: list[tuple[str, str, str]]) -> list[str]:
 
 
 def lesson(args) -> int:
-    """As text to edit with --text; without it, the edited text executed, stored, tested, compared.
-    What was stored stays until the draft has run to its end."""
+    """With --text, write a lesson as a text file to edit. Without it, execute the edited text,
+    store it as the lesson, and test and compare it. The stored lesson stays as it was if a cell
+    fails."""
     folder, pattern = (args.notebooks / "labs", "*_lab") if args.lab else (args.notebooks, "*")
     (path,) = find_lessons(folder, [args.number], pattern)
     draft = ROOT / "build" / "lessons" / f"{path.stem}.py"
@@ -751,13 +816,13 @@ def lesson(args) -> int:
         if draft.exists() and draft.stat().st_mtime > path.stat().st_mtime:
             back = ["jupytext", "--update", "--to", "ipynb", "--output", copy]
             steps["text"] = [*python, *back, draft]
-        steps["execute"] = [sys.executable, ROOT / "tests" / "execute_notebook.py", copy, path]
+        steps["execute"] = [sys.executable, ROOT / "tools" / "execute_notebook.py", copy, path]
         tests = ["test_labs.py"] if args.lab else ["test_notebooks.py", "test_lesson_numbers.py"]
-        tests = [ROOT / "tests" / name for name in tests]
+        tests = [ROOT / "tests" / "course" / name for name in tests]
         word = args.number if args.lab else path.stem
         steps["tests"] = [*python, "pytest", "-q", *tests, "-k", word]
         steps["compare"] = [*python, "pytest", "-q", *COMPARED, path]
-    with cpu_environment() as env:
+    with cpu_environment() as shared, own_temporary_folder(shared) as env:
         for name, command in steps.items():
             print(f"\n== {name}")
             more = {"PYTHONSTARTUP": SEEDED} if name == "compare" else {}
@@ -774,26 +839,29 @@ def lesson(args) -> int:
     return 0
 
 
-def lab(args) -> int:
+def open_lessons(args) -> int:
+    """Open the lessons in JupyterLab, and hand on the options that are meant for JupyterLab."""
     options = args.passed_on
     root = hasattr(os, "geteuid") and os.geteuid() == 0
     if root and not any(option.startswith("--allow-root") for option in options):
         print("You are root, whom JupyterLab serves only with --allow-root: it is added.")
         options = ["--allow-root", *options]
     with child_environment() as env:
-        # Which tabs are open is kept here, apart from what the user has open elsewhere.
+        # JupyterLab remembers its open tabs in this folder, apart from the user's other tabs.
         env.setdefault("JUPYTERLAB_WORKSPACES_DIR", str(ROOT / "build" / "jupyterlab"))
         return call([sys.executable, "-m", "jupyterlab", *where_to_open(args), *options], env)
 
 
 def where_to_open(args) -> list[str]:
-    """JupyterLab shows the lessons first, and the labs that were started are one folder away."""
+    """The options that make JupyterLab show the folder of the lessons first. The labs that a
+    student has started are one folder away."""
     if args.notebooks.parent != ROOT:
         return [args.notebooks]
     return [f"--ServerApp.root_dir={ROOT}", f"--LabApp.default_url=/lab/tree/{args.notebooks.name}"]
 
 
 def parse_labs(argv: list[str]) -> None:
+    """Read the arguments of `labs`, so that a mistake in them is reported before a set-up."""
     sys.path.insert(0, str(ROOT))
     from classroom.__main__ import parse
 
@@ -801,7 +869,8 @@ def parse_labs(argv: list[str]) -> None:
 
 
 def labs(args) -> int:
-    with child_environment() as env:  # in the user's own folder, from which files are named
+    """Run `python -m classroom` in the user's current folder, to which the given paths refer."""
+    with child_environment() as env:
         return call([sys.executable, "-m", "classroom", *args.passed_on], env, cwd=None)
 
 
@@ -809,11 +878,13 @@ def labs(args) -> int:
 
 
 def site(args) -> int:
-    """Build the site into build/site, and serve it until Ctrl-C if asked."""
+    """Build the site into build/site, and with --serve show it until Ctrl-C."""
     folder = ROOT / "build" / "site"
     with listen(folder, args.port) if args.serve else contextlib.nullcontext() as server:
         with child_environment() as env:
-            status = call([sys.executable, ROOT / "docs" / "build.py", "--out", folder], env)
+            status = call(
+                [sys.executable, ROOT / "docs" / "site" / "build.py", "--out", folder], env
+            )
         if status == 0 and server:
             print(f"http://127.0.0.1:{server.server_port}/  (Ctrl-C ends it)")
             with contextlib.suppress(KeyboardInterrupt):
@@ -822,12 +893,13 @@ def site(args) -> int:
 
 
 def listen(folder: Path, port: int):
-    """A server that hands out a folder's files to this machine alone."""
+    """A web server of a folder, which only this machine can reach."""
     from functools import partial
     from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 
     class Handler(SimpleHTTPRequestHandler):
-        # Not left to the system: some registries of Windows call a script plain text.
+        # These types are given here, because on some Windows systems the registry says that a
+        # script is plain text, which a browser would not run.
         extensions_map = SimpleHTTPRequestHandler.extensions_map | {
             ".js": "text/javascript", ".mjs": "text/javascript", ".css": "text/css",
             ".html": "text/html", ".json": "application/json", ".wasm": "application/wasm",
@@ -855,15 +927,20 @@ COMMANDS = {  # name: (function, modules it needs, its line in --help)
         ["jupytext", "nbclient", "pytest", "nbval"],
         "edit a lesson as text; execute, store, test and compare it",
     ),
-    "lab": (lab, ["jupyterlab", "ipykernel"], "open the lessons in JupyterLab; takes its options"),
+    "open": (
+        open_lessons,
+        ["jupyterlab", "ipykernel"],
+        "open the lessons in JupyterLab, and hand on its options",
+    ),
     "site": (site, SITE_MODULES, "build the course's web site"),
     "labs": (labs, ["torch", "psutil", "tqdm"], "get a lab, check it, mark a class"),
 }
-PASS_ON = ("lab", "labs")  # commands that hand what is not ours to another program
+OLD_NAMES = {"lab": "open"}  # an earlier name of a command, which is still taken
+PASS_ON = ("open", "labs")  # commands that hand options which are not ours to another program
 
 
 def whole_number(least: int, most: int = 10**6):
-    """The type of an option."""
+    """A type for an option of argparse: a whole number from `least` to `most`."""
 
     def number(text: str) -> int:
         if not text.isdecimal() or not least <= int(text) <= most:
@@ -874,17 +951,22 @@ def whole_number(least: int, most: int = 10**6):
 
 
 def folder(text: str) -> Path:
-    """The type of an option."""
+    """A type for an option of argparse: the name of a folder, which may not be empty."""
     if not text.strip():
         raise argparse.ArgumentTypeError("the name of a folder is needed")
     return Path(text)
 
 
 def parse(argv: list[str]) -> argparse.Namespace:
+    """Read the command line. `passed_on` of the result holds the options for another program."""
     common = argparse.ArgumentParser(add_help=False, argument_default=argparse.SUPPRESS)
     option = common.add_argument
-    option("--here", action="store_true", help="use the Python that runs this; set nothing up")
-    option("--notebooks", type=Path, help=argparse.SUPPRESS)  # other lessons, for tests
+    option(
+        "--here",
+        action="store_true",
+        help="use the Python that runs this command, and set nothing up",
+    )
+    option("--notebooks", type=Path, help=argparse.SUPPRESS)  # a folder of other lessons, for tests
     builds = common.add_mutually_exclusive_group()
     for build, text in {"cpu": f"{CPU_SIZE}", "cuda": f"{CUDA_SIZE}; Linux"}.items():
         text = f"set up with the {build.upper()} build of torch ({text})"
@@ -896,23 +978,26 @@ def parse(argv: list[str]) -> argparse.Namespace:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, (action, _, text) in COMMANDS.items():
         own = {"allow_abbrev": name not in PASS_ON, "add_help": name != "labs"}
+        own["aliases"] = [old for old, new in OLD_NAMES.items() if new == name]
         command = commands.add_parser(name, parents=[common], help=text, **own)
         option = command.add_argument
         many = {"nargs": "+", "action": "extend"}
         if name == "run":
             names = "lessons by number or name: 3, 03, 03_name"
             option("--only", metavar="LESSON", help=names, **many)
-            option("--quick", action="store_true", help="the smaller sizes that the lessons name")
+            option(
+                "--quick", action="store_true", help="use smaller sizes, which each lesson names"
+            )
             devices = ["auto", "cpu", "cuda", "mps"]
-            option("--device", choices=devices, help="set DEVICE in the lessons")
-            text = "set parameters of the lessons, as in SEED=1"
+            option("--device", choices=devices, help="the value of DEVICE in the lessons")
+            text = "set parameters of the lessons, for example SEED=1"
             option("-p", default=[], metavar="NAME=VALUE", help=text, **many)
-            text = "where executed notebooks go (default: build/executed)"
+            text = "the folder for the executed notebooks (default: build/executed)"
             option("--out", type=folder, default=ROOT / "build/executed", metavar="DIR", help=text)
-            option("--labs", action="store_true", help="also run the labs' solutions")
-            text = "lessons that run at once (default: one for each idle core, at most 4)"
+            option("--labs", action="store_true", help="also run the labs with our solutions")
+            text = "how many lessons run at once (default: one for each idle core, at most 4)"
             option("--jobs", type=whole_number(1), metavar="N", help=text)
-            text = "end a cell that runs longer (default: 1800; 0: never)"
+            text = "stop a cell that runs longer (default: 1800; 0: no limit)"
             seconds = {"dest": "limit", "type": whole_number(0), "default": 1800}
             option("--cell-timeout", metavar="SECONDS", help=text, **seconds)
         elif name == "test":
@@ -925,20 +1010,26 @@ def parse(argv: list[str]) -> argparse.Namespace:
             option("--device", metavar="DEVICE", help=text + "mps) and compare what they print")
             text = "with --device: only these lessons, by number or name"
             option("--only", metavar="LESSON", help=text, **many)
-            text = "with --device: lessons that run at once (default: as for run)"
+            text = "with --device: how many lessons run at once (default: as for run)"
             option("--jobs", type=whole_number(1), metavar="N", help=text)
         elif name == "lesson":
             option("number", metavar="NN", help="the lesson's number or name")
-            option("--lab", action="store_true", help="the lab of the lesson instead")
-            option("--text", action="store_true", help="write it as a text file, to edit")
+            option("--lab", action="store_true", help="the lab of the lesson instead of the lesson")
+            option(
+                "--text", action="store_true", help="write the lesson as a text file, to edit it"
+            )
         elif name == "site":
-            option("--serve", action="store_true", help="show it at an address of this machine")
-            text = "the address's port (default: 8000; 0: any that is free)"
+            option(
+                "--serve", action="store_true", help="show the site at an address of this machine"
+            )
+            text = "the port of the address (default: 8000; 0: any free port)"
             option("--port", type=whole_number(0, 65535), default=8000, help=text)
     ours = argv.index("--") if "--" in argv else len(argv)
-    # Not by set_defaults, which would let a command undo an option that stands before it.
+    # The defaults are given here and not by set_defaults, because with set_defaults a command would
+    # undo an option that stands before it.
     args = argparse.Namespace(here=False, build=None, notebooks=ROOT / "notebooks")
     args, unknown = parser.parse_known_args(argv[:ours], args)
+    args.command = OLD_NAMES.get(args.command, args.command)
     args.passed_on = [*unknown, *argv[ours + 1 :]]
     if args.passed_on and args.command not in PASS_ON:
         parser.error(f"unrecognized arguments: {' '.join(args.passed_on)}")
@@ -948,7 +1039,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     elif args.command == "test" and args.device:
         if args.quick or args.site or args.style:
             parser.error("--device is for the lessons: leave out --quick, --site and --style")
-        # The options that `run` has; papermill injects DEVICE.
+        # `plan` reads these options, which `run` has.
         args.out = ROOT / "build" / f"executed-{args.device.replace(':', '-')}"
         args.p, args.labs, args.limit = [], True, 1800
     elif args.command == "test" and (args.only or args.jobs):
@@ -957,14 +1048,17 @@ def parse(argv: list[str]) -> argparse.Namespace:
 
 
 def main(argv: list[str]) -> int:
-    for stream in (sys.stdout, sys.stderr):  # in order with children; odd characters do not end us
+    """Run the command that `argv` asks for, and return the exit status."""
+    # Each line is written at once, so that it stands in order with the lines of child processes. A
+    # character that the terminal cannot show is replaced.
+    for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="replace", line_buffering=True)
     args = parse(argv)
     action, modules, _ = COMMANDS[args.command]
     try:
         if args.build == "cuda" and not sys.platform.startswith("linux"):
             raise Stop("--cuda is for Linux: PyPI has no CUDA build of torch for this system.")
-        # A mistake is told before the minutes of a set-up.
+        # A mistake in the request is reported before a set-up, which takes minutes.
         if action is run or action is test and args.device:
             plan(args)
         if action is labs:

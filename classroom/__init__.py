@@ -1,5 +1,7 @@
-"""The course's labs: a student's edition of each, and a marker for one notebook or a whole class.
+"""The labs of the course: the student's edition of each lab, and a marker for one notebook or for
+a whole class.
 
-Read `lab` first. `edition` makes what a student gets; `runner` runs one notebook's answers and our
-checks in a process of its own; `marker` watches over that process; `grade` marks a folder.
+Read `lab` first. `edition` makes what a student gets. `runner` executes the answers of one notebook
+and our checks in a process of its own, and `marker` watches over that process. `grade` marks all
+notebooks in a folder.
 """

@@ -1,19 +1,19 @@
-"""Labs: get one, check it, mark a class.
+"""Labs: get a lab, check your answers, mark a class.
 
-    course.py labs start [02 ...]                  your copies, in labs/ (all when none is named)
+    course.py labs start [02 ...]                  make your copies of these labs, or of all labs
     course.py labs check labs/02_masking_lab.ipynb
-    course.py labs status                          how far you are with each
-    course.py labs solution 02                     ours, for the tasks that you have tried
+    course.py labs status                          show how far you are with each lab
+    course.py labs solution 02                     show our solutions of tasks that you have tried
     course.py labs grade FOLDER or CLASS.zip --out marks.csv [--jobs 4] [--due 2026-11-30T23:59]
     course.py labs gradebook marks.csv ROSTER.csv --out FILE [--count last] [--late 0.1]
     course.py labs export gradescope 02 --out autograder_02.zip
-    course.py labs project start                   the project's notebook, begun with your answers
+    course.py labs project start                   make the project's notebook from your answers
     course.py labs project check FILE [--board scores.csv] [--name NAME]
 
-With --here, course.py uses the interpreter at hand and sets nothing up.
+With --here, course.py uses the interpreter that you started it with, and sets nothing up.
 
-Exit status: 0 when the work was done, whatever the marks; 1 when something could not be done; 2 for
-a request that cannot be met; 130 after Ctrl-C.
+Exit status: 0 if the work was done, whatever the marks are; 1 if something could not be done; 2 if
+the request cannot be met; 130 after Ctrl-C.
 """
 
 import argparse
@@ -28,49 +28,64 @@ from classroom.lab import Refused, labs
 
 
 def parse(argv: list[str]) -> argparse.Namespace:
-    """Needs nothing but Python, so that a mistake is told before an environment is set up."""
+    """Read the command line. This needs only Python's standard library, so that course.py can
+    report a mistake before it sets up an environment."""
     form = {"description": __doc__, "formatter_class": argparse.RawDescriptionHelpFormatter}
     parser = argparse.ArgumentParser(prog="course.py labs", **form)
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
 
     start = commands.add_parser("start", help="make your copy of a lab")
-    start.add_argument("labs", nargs="*", type=a_lab, metavar="NN", help="none: all of them")
-    check = commands.add_parser("check", help="mark one notebook on the spot")
+    start.add_argument(
+        "labs", nargs="*", type=a_lab, metavar="NN", help="the labs' numbers (default: all)"
+    )
+    check = commands.add_parser("check", help="mark one notebook and print the result")
     check.add_argument("file", type=a_file, metavar="FILE")
     add_limits(check, seconds=(60, "s"), memory=(4, "GB"), output=(10, "MB"))
-    commands.add_parser("status", help="how far you are with each lab")
-    solution = commands.add_parser("solution", help="our solution of what you have tried")
+    commands.add_parser("status", help="show how far you are with each lab")
+    solution = commands.add_parser("solution", help="show our solutions of the tasks you tried")
     solution.add_argument("lab", type=a_lab, metavar="NN")
 
-    grade = commands.add_parser("grade", help="mark everything in a folder, or in a class's zip")
+    grade = commands.add_parser("grade", help="mark all notebooks of a folder or a zip")
     grade.add_argument("folder", type=Path, metavar="FOLDER")
     due = datetime.fromisoformat
-    grade.add_argument("--due", type=due, metavar="TIME", help="tells by files' times who is late")
-    grade.add_argument("--out", type=Path, default=Path("marks.csv"), help="the table of marks")
+    grade.add_argument("--due", type=due, metavar="TIME", help="when a file counts as late")
+    grade.add_argument(
+        "--out", type=Path, default=Path("marks.csv"), help="the table of marks to write"
+    )
     half = max(1, (os.cpu_count() or 2) // 2)
-    grade.add_argument("--jobs", type=within(1, 1000, int), default=half, help="marked at once")
-    grade.add_argument("--again", action="store_true", help="mark also what has not changed")
+    grade.add_argument(
+        "--jobs", type=within(1, 1000, int), default=half, help="notebooks marked at once"
+    )
+    grade.add_argument("--again", action="store_true", help="also mark unchanged notebooks")
     add_limits(grade, seconds=(60, "s"), memory=(4, "GB"), output=(10, "MB"))
 
-    book = commands.add_parser("gradebook", help="put points into a gradebook of Canvas or Moodle")
+    book = commands.add_parser(
+        "gradebook", help="write points into a gradebook of Canvas or Moodle"
+    )
     book.add_argument("marks", type=a_file, metavar="MARKS.csv")
     book.add_argument("roster", type=a_file, metavar="ROSTER.csv", help="the exported gradebook")
-    book.add_argument("--out", type=Path, required=True, metavar="FILE", help="the one to import")
-    book.add_argument("--count", choices=["best", "last"], default="best", help="of several")
-    book.add_argument("--late", type=within(0, 1), default=0.0, help="share that a day takes off")
-    export = commands.add_parser("export", help="make a lab's autograder")
+    book.add_argument("--out", type=Path, required=True, metavar="FILE", help="the file to import")
+    book.add_argument(
+        "--count", choices=["best", "last"], default="best", help="of several hand-ins"
+    )
+    book.add_argument("--late", type=within(0, 1), default=0.0, help="share lost for each day late")
+    export = commands.add_parser("export", help="make an autograder of a lab")
     export.add_argument("system", choices=["gradescope"])
     export.add_argument("lab", type=a_lab, metavar="NN")
     export.add_argument("--out", type=Path, required=True, metavar="FILE.zip")
 
-    project = commands.add_parser("project", help="begin the project, or measure it")
+    project = commands.add_parser("project", help="begin the project, or measure your model")
     steps = project.add_subparsers(dest="step", metavar="STEP", required=True)
-    steps.add_parser("start", help="make its notebook, with your answers to the labs in it")
-    measure = steps.add_parser("check", help="train it, and measure it in nats above the floor")
+    steps.add_parser("start", help="make the project's notebook from your answers to the labs")
+    measure = steps.add_parser(
+        "check", help="train the model, and measure it in nats above the floor"
+    )
     measure.add_argument("file", type=a_file, metavar="FILE")
-    measure.add_argument("--board", type=Path, help="a class's scores, to which this one is added")
-    measure.add_argument("--name", help="as the board has it (default: the file's)")
-    measure.add_argument("--seed", type=within(0, 2**30, int), help="draws the documents")
+    measure.add_argument(
+        "--board", type=Path, help="a table of scores, to which this score is added"
+    )
+    measure.add_argument("--name", help="the name on the board (default: the file's name)")
+    measure.add_argument("--seed", type=within(0, 2**30, int), help="seed of the documents")
     add_limits(measure, seconds=(300, "s of processor time"), memory=(4, "GB"))
 
     args = parser.parse_args(argv)
@@ -82,13 +97,14 @@ def parse(argv: list[str]) -> argparse.Namespace:
 
 
 def add_limits(command: argparse.ArgumentParser, **limits) -> None:
+    """Add an option for each limit: name=(default, unit)."""
     for name, (value, unit) in limits.items():
         text = f"limit in {unit} (default: {value})"
         command.add_argument(f"--{name}", type=within(0, 1e6), default=value, help=text)
 
 
 def within(least: float, most: float, kind: type = float) -> Callable:
-    """A type of argparse: a number between two others."""
+    """A type for an option of argparse: a number from `least` to `most`."""
 
     def number(text: str):
         if not least <= (value := kind(text)) <= most:
@@ -99,12 +115,14 @@ def within(least: float, most: float, kind: type = float) -> Callable:
 
 
 def a_file(text: str) -> Path:
+    """A type for an option of argparse: the path of a file that exists."""
     if not Path(text).is_file():
         raise argparse.ArgumentTypeError(f"there is no file {text}")
     return Path(text)
 
 
 def a_lab(text: str) -> str:
+    """A type for an option of argparse: a lab, by its number or its name; returns its key."""
     key, known = text.zfill(2) if text.isdecimal() else text.split("_")[0], labs()
     if key not in known:
         raise argparse.ArgumentTypeError(f"there is no lab {key}; the labs: {', '.join(known)}")
@@ -112,10 +130,11 @@ def a_lab(text: str) -> str:
 
 
 def main(argv: list[str]) -> int:
+    """Run the command that `argv` asks for, and return the exit status."""
     args = parse(argv)
     from classroom import commands
 
-    # What asks a program to end does so as Ctrl-C does: nothing that was started goes on.
+    # SIGTERM is handled like Ctrl-C, so that every process which was started is ended, too.
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         return getattr(commands, args.command)(args) or 0

@@ -1,4 +1,4 @@
-"""What the commands do and print. Each gets its arguments as `__main__` has read them."""
+"""What each command of `course.py labs` does and prints. `__main__` has read the arguments."""
 
 import secrets
 import sys
@@ -17,16 +17,19 @@ from classroom.remarks import remarks
 
 
 def made(path: Path, new: bool) -> None:
+    """Print the path of a notebook, and whether it was there before."""
     print(f"{path.relative_to(ROOT)}{'' if new else ' (there already)'}")
 
 
 def start(args) -> None:
+    """Make the student's copies of some labs, or of all labs."""
     for key in args.labs or labs():
         made(*edition.start(key))
-    print("Open them with: python course.py lab")
+    print("Open them with: python course.py open")
 
 
 def check(args) -> None:
+    """Mark one notebook, and print the points and the messages of each task."""
     submission = read_submission(args.file)
     source = labs().get(submission.key)
     lab = read_lab(source) if source else read_lab(args.file, submission.key)
@@ -44,10 +47,12 @@ def check(args) -> None:
 
 
 def status(args) -> None:
+    """Print how far the student is with each lab."""
     print("\n".join(edition.progress()))
 
 
 def solution(args) -> None:
+    """Print our solutions of a lab's tasks, but only of tasks that the student has tried."""
     tried = edition.own_answers()
     for task in read_lab(labs()[args.lab]).tasks:
         waits = "" if task.name in tried else "  waits for a try of your own, in labs/\n"
@@ -55,6 +60,7 @@ def solution(args) -> None:
 
 
 def grade(args) -> None:
+    """Mark the notebooks of a class, and print how many submissions have which status."""
     limits, folder = Limits(args.seconds, args.memory, args.output), args.folder
     with TemporaryDirectory() as place:
         if folder.is_file():
@@ -68,18 +74,20 @@ def grade(args) -> None:
 
 
 def gradebook(args) -> None:
+    """Write the points of a class into a gradebook, and print what does not agree."""
     for sentence in books.gradebook(args.marks, args.roster, args.out, args.count, args.late):
         print(sentence)
 
 
 def export(args) -> None:
+    """Write the autograder of a lab for Gradescope."""
     write_autograder(args.lab, args.out)
     print(f"{args.out} has {args.out.stat().st_size / 1e6:.0f} MB.")
 
 
 def project(args) -> None:
-    """Begin it; or say the score, and the board with it."""
-    from classroom import project as ours  # not before it is asked for, since it imports torch
+    """Make the notebook of the project, or measure it and print the score within the board."""
+    from classroom import project as ours  # imported here, because it imports torch
 
     if args.step == "start":
         return made(*ours.start())

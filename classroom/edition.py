@@ -1,4 +1,5 @@
-"""The student's edition of a lab, without solutions and hidden tests; and how far a student is."""
+"""Makes the student's edition of a lab, which lacks the solutions and the hidden tests, and finds
+out how far a student is."""
 
 import json
 import re
@@ -14,7 +15,7 @@ HIDDEN = re.compile(r"^[ \t]*### BEGIN HIDDEN TESTS.*?### END HIDDEN TESTS\n?", 
 
 
 def student_edition(notebook: dict) -> dict:
-    """A copy of a lab's source, as parsed JSON, that gives nothing away."""
+    """A copy of a lab's notebook, as parsed JSON, without solutions, hidden tests and outputs."""
     notebook = json.loads(json.dumps(notebook))
     for cell in notebook["cells"]:
         if cell["cell_type"] != "code":
@@ -29,17 +30,19 @@ def student_edition(notebook: dict) -> dict:
 
 
 def start(key: str, folder: Path = HOME) -> tuple[Path, bool]:
-    """Write the student's edition of a lab into `folder`: its path, and whether it is new.
+    """Write the student's edition of a lab into `folder`, if it is not there yet. Returns the path
+    of the notebook, and whether it is new.
 
     Raises:
-        OSError: the folder cannot be written to; nothing is left there.
+        OSError: the folder cannot be written to. Nothing is left there.
     """
     source = labs()[key]
     return write_new(folder / source.name, student_edition(json.loads(source.read_text("utf-8"))))
 
 
 def write_new(path: Path, notebook: dict) -> tuple[Path, bool]:
-    """Write a notebook, if there is none: its path, and whether it is new. Nothing is replaced."""
+    """Write a notebook if there is no file at `path`, so that no work is replaced. Returns the
+    path, and whether the notebook is new."""
     new = not path.exists()
     if new:
         write(path, json.dumps(notebook, indent=1) + "\n")
@@ -47,7 +50,8 @@ def write_new(path: Path, notebook: dict) -> tuple[Path, bool]:
 
 
 def own_answers(folder: Path = HOME) -> dict[str, str]:
-    """What the labs in a folder answer, by task; of several answers the newest copy's."""
+    """The cells that answer tasks in the notebooks of a folder, by task. If several notebooks
+    answer a task, the newest one counts."""
     found = {}
     for path in sorted(folder.glob("*.ipynb"), key=lambda path: path.stat().st_mtime):
         with suppress(Refused):
@@ -57,7 +61,7 @@ def own_answers(folder: Path = HOME) -> dict[str, str]:
 
 
 def progress(folder: Path = HOME) -> list[str]:
-    """A line for each lab: its tasks that were begun, and what its last check found."""
+    """A line for each lab: how many of its tasks were begun, and what the last check found."""
     lines, checked, answers = [], last_checks(folder), own_answers(folder)
     for source in labs().values():
         tasks = read_lab(source).tasks
@@ -68,13 +72,13 @@ def progress(folder: Path = HOME) -> list[str]:
 
 
 def last_checks(folder: Path) -> dict[str, str]:
-    """What the last check of each copy found, by the copy's name."""
+    """What the last check of each notebook found, by the name of the notebook."""
     path = folder / ".checks.json"
     return json.loads(path.read_text("utf-8")) if path.exists() else {}
 
 
 def remember(file: Path, found: str, folder: Path = HOME) -> None:
-    """Note what a check of one of the student's copies found; of other files nothing is noted."""
+    """Store what a check found, if the checked file is a notebook of `folder`."""
     if file.resolve().parent == folder.resolve():
         known = last_checks(folder) | {file.name: found}
         write(folder / ".checks.json", json.dumps(known, indent=1))

@@ -1,7 +1,7 @@
-"""Points for Canvas or Moodle: the marks of a class in the gradebook that one of them exported.
+"""Writes the points of a class into a gradebook that Canvas or Moodle exported.
 
-What comes in keeps its identifying columns, its lines and its separator, so that it can be imported
-as it is. `points` holds the rules.
+The new file keeps the lines of the exported gradebook, its separator and the columns that identify
+a student, so that Canvas or Moodle can import it. `points` holds the rules for late work.
 """
 
 import csv
@@ -17,7 +17,7 @@ from classroom.lab import Refused
 from classroom.tables import number
 from mlm_lib.engine.files import write
 
-# Columns by which a student is known: of Canvas, then of Moodle.
+# The columns that identify a student in Canvas and in Moodle.
 FIRST, LAST = ("FirstName", "First name"), ("LastName", "Last name", "Surname")
 IDS = ("ID", "SIS User ID", "SIS Login ID", "ID number", "Username", "Email address")
 KEPT = {"Student", *FIRST, *LAST, *IDS, "Integration ID", "Root Account", "Section"}
@@ -25,15 +25,15 @@ KEPT |= {"Institution", "Department"}
 
 
 def points(hand_ins: list[dict], count: str, late: float) -> float:
-    """What a lab is worth to a student. Rules of a class's own have their place here.
+    """The points of a student for one lab. If your class has other rules, change this function.
 
     Args:
-        hand_ins: the student's rows of one lab, as the table of marks has them.
-        count: "best", or "last": the latest by days, then by its file's name, where Canvas counts
-            up.
-        late: the share of the points that each day begun takes off.
+        hand_ins: the rows of the table of marks for this student and this lab. count: "best" counts
+            the hand-in with the most points, "last" the latest one: the one that is
+            late by most days, and among equals the last by its name, in which Canvas counts up.
+        late: the share of the points that is lost for each day late. A day that has begun counts.
     """
-    # A longer name, since -10 comes after -2.
+    # Names are sorted by length first, because -10 comes after -2.
     hand_ins.sort(key=lambda row: (number(row["late"]), len(row["file"]), row["file"]))
     share = [max(0, 1 - late * number(row["late"])) for row in hand_ins]
     worth = [number(row["points"]) * part for row, part in zip(hand_ins, share)]
@@ -41,13 +41,15 @@ def points(hand_ins: list[dict], count: str, late: float) -> float:
 
 
 def gradebook(marks: Path, roster: Path, out: Path, count="best", late=0.0) -> list[str]:
-    """Write `out`: the roster, with a column of points for each lab in the table of marks.
+    """Write the file `out`: the exported gradebook `roster` with a column of points for each lab in
+    the table `marks`.
 
     Returns:
-        A sentence for each row of marks that does not count, and for what does not agree.
+        A sentence for each row of `marks` that does not count, and for each column whose possible
+        points differ.
 
     Raises:
-        Refused: one of the two files is something else.
+        Refused: `marks` is not a table of marks, or `roster` is not a gradebook.
     """
     header, lines, separator = tables.parse(roster)
     if not ({"ID", "Section"} <= set(header) or {"ID number", "Email address"} & set(header)):
@@ -73,7 +75,7 @@ def gradebook(marks: Path, roster: Path, out: Path, count="best", late=0.0) -> l
     for place, line in enumerate(lines):
         table.append([line[name] for name in kept])
         for title, name in columns.items():
-            there = line.get(name, "")  # kept, as an empty cell would take points away
+            there = line.get(name, "")  # kept, because an empty cell would remove points
             if "Points Possible" in line.get("Student", ""):
                 there = there or f"{possible[title]:g}"
                 if number(there) != possible[title]:
@@ -88,7 +90,8 @@ def gradebook(marks: Path, roster: Path, out: Path, count="best", late=0.0) -> l
 
 
 def find(row: dict, lines: list[dict]) -> list[int]:
-    """The lines of the student whom a row of marks names: by id, else by name."""
+    """The places of the gradebook's lines that may be the student of a row of marks. A line is
+    found by the id and by the name."""
     asked = {row["id"].casefold(), row["student"].casefold()} - {""}
     by_id, by_name = [], []
     for place, line in enumerate(lines):
@@ -97,18 +100,19 @@ def find(row: dict, lines: list[dict]) -> list[int]:
         last, _, first = line.get("Student", "").partition(",")
         first += "".join(line.get(name, "") for name in FIRST)
         last += "".join(line.get(name, "") for name in LAST)
-        # In both orders: Canvas begins a file's name with the last name, Moodle with the first.
+        # In the names of files Canvas writes the last name first, and Moodle the first name.
         if squeezed(row["student"]) in {squeezed(first + last), squeezed(last + first)} - {""}:
             by_name.append(place)
     return [place for place in by_id if place in by_name] or by_id + by_name
 
 
 def column(title: str, header: list[str]) -> str:
-    """The column that a lab has there, such as `lab 02 (815)`, or else its title."""
+    """The name of a lab's column in the gradebook, such as `lab 02 (815)`. It is `title` if the
+    gradebook has no such column yet."""
     form = re.compile(rf"(.*: ?)?{re.escape(title)}( \(.*\))?", re.I)
     return next((name for name in header if form.fullmatch(name)), title)
 
 
 def squeezed(name: str) -> str:
-    """A name's letters and digits alone."""
+    """A name's letters and digits in lower case, without anything else."""
     return "".join(filter(str.isalnum, unicodedata.normalize("NFC", name).casefold()))

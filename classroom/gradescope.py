@@ -1,13 +1,13 @@
-"""A lab as an autograder for Gradescope, and what marks there.
+"""Makes an autograder for Gradescope from a lab, and marks submissions there.
 
-`write_autograder` packs a lab, what it needs of the course and the two scripts that Gradescope
-asks for. One of them, `run_autograder`, calls `main` for each submission.
+`write_autograder` packs a lab, the parts of the course that it needs, and the two scripts that
+Gradescope requires. Gradescope calls the script `run_autograder` for each submission, and that
+script runs this module.
 """
 
 import contextlib
 import json
 import os
-import re
 import sys
 import zipfile
 from pathlib import Path
@@ -19,29 +19,26 @@ from classroom.remarks import remarks
 
 SCRIPTS = ROOT / "classroom" / "autograder"
 NEEDED = "classroom mlm_lib data pyproject.toml constraints.txt README.md LICENSE".split()
-STUDENT = "student"  # the user whom setup.sh makes
+STUDENT = "student"  # the user that setup.sh creates
 
 
 def write_autograder(key: str, out: Path) -> None:
-    """Write a lab's autograder, a zip."""
-    from course import CPU_INDEX
-
-    torch = re.search(r"^torch==\S+", (ROOT / "constraints.txt").read_text("utf-8"), re.M)[0]
+    """Write the autograder of one lab, a zip file for Gradescope."""
     paths = [labs()[key], *(ROOT / name for name in NEEDED)]
     for folder in filter(Path.is_dir, list(paths)):
         paths += sorted(path for path in folder.rglob("*") if shown(path, ROOT))
     files = {path.name: path.read_bytes() for path in SCRIPTS.iterdir()}
     files |= {f"course/{p.relative_to(ROOT)}": p.read_bytes() for p in filter(Path.is_file, paths)}
-    files |= {"course/index": CPU_INDEX.encode(), "course/torch": f"{torch}+cpu".encode()}
     with zipfile.ZipFile(out, "w") as archive:
         for name, content in files.items():
-            member = zipfile.ZipInfo(name.replace(os.sep, "/"))  # without a day
+            member = zipfile.ZipInfo(name.replace(os.sep, "/"))  # always the same date
             member.external_attr = (0o100644 if "/" in member.filename else 0o100755) << 16
             archive.writestr(member, content, zipfile.ZIP_DEFLATED)
 
 
 def results(lab: Lab, folder: Path) -> dict:
-    """What Gradescope is told of the notebook in a folder of what was handed in."""
+    """The results of the notebook in a folder that was handed in, in the form that Gradescope reads
+    from results.json."""
     found = sorted(path for path in folder.rglob("*.ipynb") if shown(path, folder))
     try:
         if len(found) != 1:
@@ -56,14 +53,17 @@ def results(lab: Lab, folder: Path) -> dict:
         status, score = "passed" if one.status == RIGHT else "failed", score + one.points
         points = {"score": one.points, "max_score": one.possible, "status": status}
         tests.append(points | {"name": f"{one.task} {task.title}", "output": one.told})
-    if look := remarks(lab, submission):  # for whoever teaches
+    if look := remarks(lab, submission):  # only the teacher sees this entry
         tests.append({"name": "look at", "output": "\n".join(look), "visibility": "hidden"})
     return {"score": score, "output": f"{score} of {lab.points} points", "tests": tests}
 
 
 def leave_root() -> None:
-    """Go on, for good, as a user who can read no solution and write no result, if setup.sh made
-    one. The lab has been read by now, and whoever started us writes the results."""
+    """Give up the rights of root and go on as the user `student`, who can neither read a solution
+    nor write a result. Nothing happens if setup.sh did not create this user.
+
+    The lab must have been read before. The script that started this process writes the results.
+    """
     with contextlib.suppress(ImportError, KeyError):
         import pwd
 
@@ -73,6 +73,6 @@ def leave_root() -> None:
         os.setuid(user.pw_uid)
 
 
-if __name__ == "__main__":  # a failure of ours ends it, and gives no score
+if __name__ == "__main__":  # an error of ours ends the process, and Gradescope gets no score
     (only,) = labs().values()
     print(json.dumps(results(read_lab(only), Path(sys.argv[1])), indent=1))

@@ -1,13 +1,13 @@
-"""A lab, read from its notebook: what is given, what is asked, and how it is checked.
+"""Reads a lab from its notebook: the given cells, the tasks, and the checks of each task.
 
-A line of text in a cell says what the cell is, since text survives what metadata does not: a
-renamed file, an editor that drops metadata, a cell pasted into another notebook.
+A comment in a cell says what the cell is. Metadata could say the same, but they are lost if a cell
+is copied into another notebook or an editor drops them, and the comment is not.
 
-    # TASK 02.1: choose the positions        the cell for a student's answer
-    # CHECK 02.1 (2 points)                  what must hold for the points; follows its task
-    # CHECK 02.2 coins (2 points)            one of several for a task, each with its name
+    # TASK 02.1: choose the positions        the cell for the student's answer
+    # CHECK 02.1 (2 points)                  a check of the task before it, and its points
+    # CHECK 02.2 coins (2 points)            one of several checks of a task, with its name
 
-Code cells without such a line are given: the set-up, and what stands between tasks.
+Code cells without such a comment are given to the student: the set-up, and cells between tasks.
 """
 
 import json
@@ -21,32 +21,35 @@ ROOT = Path(__file__).resolve().parents[1]
 SOURCES = ROOT / "notebooks" / "labs"
 MARK = re.compile(r"^[ \t]*#[ \t]*(TASK|CHECK)[ \t]+(\w+)\.(\d+)\b[ \t:]*(.*)$", re.M | re.I)
 POINTS = re.compile(r"\((\d+) points?\)")
-LOOSE = re.compile(r"^(?:(?:def|class)[ \t]+|(?=\w+[ \t]*=))(\w+)", re.M)  # names that a cell sets
-LARGEST = 50_000_000  # bytes of a notebook; a lab with all its outputs has a hundredth of it
+# The names to which a cell assigns a value.
+LOOSE = re.compile(r"^(?:(?:def|class)[ \t]+|(?=\w+[ \t]*=))(\w+)", re.M)
+LARGEST = 50_000_000  # bytes of a notebook, a hundred times as many as a lab with its outputs has
 
 
 class Refused(Exception):
-    """Something asked for cannot be done. The sentence says why, and what can."""
+    """A request cannot be met. The sentence says why, and what is possible instead."""
 
 
 @dataclass(frozen=True)
 class Given:
-    """A cell that everybody has."""
+    """A code cell that is given to the student."""
 
     code: str
 
 
 @dataclass(frozen=True)
 class Check:
-    """A cell that earns `points` when it ends without an error."""
+    """A cell that earns the student `points` if it ends without an error."""
 
-    label: str  # "proof" and "mend" where a task has several, else ""
+    label: str  # such as "proof" or "mend" if the task has several checks, else ""
     points: int
     code: str
 
 
 @dataclass
 class Task:
+    """What the student is asked to write, our solution, and the checks."""
+
     name: str  # "02.1"
     title: str
     solution: str
@@ -59,9 +62,11 @@ class Task:
 
 @dataclass(frozen=True)
 class Lab:
+    """A lab: its given cells and its tasks."""
+
     key: str  # "02", or "zoo"
     path: Path
-    parts: list[Given | Task]  # in their order
+    parts: list[Given | Task]  # in the order of the notebook
 
     @property
     def tasks(self) -> list[Task]:
@@ -74,7 +79,8 @@ class Lab:
 
 @dataclass(frozen=True)
 class Submission:
-    """What a student's notebook holds: the cells of each task, and names set in unmarked cells."""
+    """What a student handed in: for each task the cells with its comment, and the names that cells
+    without a comment set (`loose`)."""
 
     key: str
     answers: dict[str, list[str]]
@@ -82,15 +88,20 @@ class Submission:
 
 
 def code_cells(path: Path) -> list[str]:
-    """The code of a notebook, cell by cell. Raises Refused, as `read_notebook`."""
+    """The source of each code cell of a notebook.
+
+    Raises:
+        Refused: as `read_notebook`.
+    """
     cells = read_notebook(path)["cells"]
     return [joined(cell) for cell in cells if cell["cell_type"] == "code"]
 
 
 def read_notebook(path: Path) -> dict:
-    """A notebook file as parsed JSON, also one that nbformat finds invalid.
+    """A notebook file as parsed JSON. Files that nbformat would call invalid are read as well.
 
-    Raises Refused, with a sentence, for whatever is no notebook.
+    Raises:
+        Refused: the file is not a notebook.
     """
     try:
         if not stat.S_ISREG(path.stat().st_mode):
@@ -113,16 +124,21 @@ def read_notebook(path: Path) -> dict:
 
 
 def joined(cell: dict) -> str:
-    """A cell's source, which is a text or a list of lines."""
+    """The source of a cell as one text. In the file it may be a list of lines."""
     source = cell.get("source", "")
     return source if isinstance(source, str) else "".join(map(str, source))
 
 
 def read_lab(path: Path, key: str = "") -> Lab:
-    """The lab that `path` holds: a source, whose name begins with its key, or, with another name, a
-    student's copy, of which the tasks' cells then stand where solutions do.
+    """Read a lab.
 
-    Raises Refused for one that breaks the rules above.
+    Args:
+        path: the notebook of the lab. It can also be a student's copy, and then the student's cells
+            take the place of our solutions.
+        key: the key of the lab, such as "02". Without it the name of the file begins with the key.
+
+    Raises:
+        Refused: the notebook breaks a rule at the head of this file.
     """
     key = key or path.stem.split("_")[0]
     parts: list[Given | Task] = []
@@ -145,17 +161,21 @@ def read_lab(path: Path, key: str = "") -> Lab:
 
 
 def labs() -> dict[str, Path]:
-    """The labs' sources by key, in order: "01", "02", … and at last those with a name."""
+    """The notebooks of the labs by key, in the order "01", "02", …, and then labs such as "zoo"."""
     return {path.stem.split("_")[0]: path for path in sorted(SOURCES.glob("*_lab.ipynb"))}
 
 
 def read_submission(path: Path, known=()) -> Submission:
-    """What the notebook at `path` answers, to the lab that most of its marks name.
+    """Read what a student handed in. The lab is the one that most comments of the notebook name.
+
+    If several cells carry the comment of one task, all cells that the student has begun count, in
+    their order.
 
     Args:
-        known: keys of labs; those of the labs here, if none are given.
+        known: the keys of the labs that are accepted. By default all labs of this course are.
 
-    Of several cells with one mark those that were begun count, in their order. Raises Refused.
+    Raises:
+        Refused: the file is not a notebook, or it names no known lab.
     """
     keys, answers, loose = Counter(), {}, []
     for source in code_cells(path):

@@ -1,4 +1,6 @@
-"""Marks one notebook: sends its cells to a process of their own, and stops what goes too far."""
+"""Marks one notebook: its cells are executed in a process of their own, which is stopped if it
+exceeds a limit.
+"""
 
 import contextlib
 import json
@@ -22,23 +24,25 @@ from classroom.lab import ROOT, Given, Lab, Refused, Submission, Task
 from classroom.runner import ERROR, UNANSWERED, WRONG, cut, tasks_in
 
 RIGHT, MISSING, STOPPED = "right", "missing", "stopped"
-RAN = {RIGHT, WRONG, UNANSWERED}  # the others could not be run
-SET_UP = 180  # seconds for our own cells, the first of which import torch
-PAUSE = 0.05  # seconds between two looks
-# By exit status, as subprocess and as shells tell them.
+RAN = {RIGHT, WRONG, UNANSWERED}  # with every other status the answer could not be run
+SET_UP = 180  # seconds for the lab's first cell, which imports torch
+PAUSE = 0.05  # seconds between two checks of the limits
+# The name of a signal by exit status: -n is how subprocess reports it, and 128 + n how a shell
+# does.
 SIGNALS = {n: f"signal {one.name}" for one in signal.Signals for n in (-one, 128 + one)}
-MARKED = "MARKED_IN"  # in the environment of whatever an answer starts
+MARKED = "MARKED_IN"  # a variable of the environment, by which all child processes are found
 ALONE = {
     "PYTHONIOENCODING": "utf-8",
-    "OMP_NUM_THREADS": "1",  # as many notebooks at once as there are jobs, and steady results
+    "OMP_NUM_THREADS": "1",  # several notebooks run at once, and results are the same
     "MPLBACKEND": "agg",
     "TOKENIZERS_PARALLELISM": "false",
 }
-ended = threading.Event()  # set by Ctrl-C: whatever is being marked is given up
+ended = threading.Event()  # set by Ctrl-C: the running markings stop
 
 
 class Stopped(Exception):
-    """The process of the cells has ended, or is of no use any more. Its fault is as a cell's."""
+    """The process that executes the cells has ended or must be ended. `fault` says why, in the form
+    that `runner.attempt` returns."""
 
     def __init__(self, says: str, tasks=()):
         super().__init__(says)
@@ -47,18 +51,22 @@ class Stopped(Exception):
 
 @dataclass(frozen=True)
 class Limits:
-    seconds: float = 60  # of a cell
-    memory: float = 4  # GB, of the process and its children together
-    output: float = 10  # MB printed by the notebook up to now; a figure counts as text, too
+    """What a notebook may use."""
+
+    seconds: float = 60  # for each cell
+    memory: float = 4  # GB, for the process and its children together
+    output: float = 10  # MB that all cells together may print
 
 
 @dataclass(frozen=True)
 class Mark:
+    """The mark of one task."""
+
     task: str
     points: int
     possible: int
     status: str
-    says: str  # what every check that failed says, a line each
+    says: str  # the message of each check that failed, a line each
     seconds: float = 0.0
 
     @property
@@ -68,20 +76,20 @@ class Mark:
 
 @dataclass
 class Tried:
-    """What is known of a task. A fault is None where nothing went wrong."""
+    """What is known so far about the answer to a task. A fault is None if nothing went wrong."""
 
     task: Task
     cells: list[str] | None
     seconds: float = 0.0
     ran: bool = False
-    answer: dict | None = None  # the fault of its cells
-    checks: list[dict | None] = field(default_factory=list)  # of those tried so far
-    afterwards: dict | None = None  # what its code did in a cell of ours, every check having passed
-    replaced: bool = False  # our solution stands in its place from now on
+    answer: dict | None = None  # the fault of the student's cells
+    checks: list[dict | None] = field(default_factory=list)  # the faults of the checks so far
+    afterwards: dict | None = None  # the fault in a later given cell, after all checks had passed
+    replaced: bool = False  # whether our solution is executed instead from now on
 
     @property
     def mark(self) -> Mark | None:
-        """The mark, as soon as it is known."""
+        """The mark, or None as long as it is not known."""
         task, whole = self.task, self.afterwards
         waits = bool(self.answer) and self.answer["kind"] == UNANSWERED
         if not self.cells:
@@ -94,8 +102,8 @@ class Tried:
             return Mark(task.name, 0, task.points, whole["kind"], whole["says"], self.seconds)
         tried = list(zip(task.checks, self.checks))
         points = sum(check.points for check, fault in tried if not fault)
-        # A cell may ask for two things, of which one is there: what the other leaves undefined is
-        # no error of the student's.
+        # A task may ask for two functions, of which the student has written one. The missing one
+        # makes checks fail with a NameError, which counts as unanswered and not as an error.
         faults = [
             (check.label, self.answer if waits and fault["kind"] == ERROR else fault)
             for check, fault in tried
@@ -110,12 +118,13 @@ class Tried:
 
 
 def mark(lab: Lab, submission: Submission, limits: Limits = Limits()) -> list[Mark]:
-    """The marks of a submission, task by task.
+    """The marks of a submission, one for each task of the lab.
 
-    What has to be stopped takes only itself along: the rest goes on in a new process.
+    If an answer has to be stopped, only this answer loses its points. The other tasks are marked in
+    a new process.
 
     Raises:
-        Refused: our own set-up failed, or Ctrl-C.
+        Refused: the lab's own cells fail, or Ctrl-C was pressed.
     """
     known = {task.name: Tried(task, submission.answers.get(task.name)) for task in lab.tasks}
     while True:
@@ -125,13 +134,17 @@ def mark(lab: Lab, submission: Submission, limits: Limits = Limits()) -> list[Ma
 
 
 def walk(lab: Lab, known: dict[str, Tried], run: Callable) -> None:
-    """Execute a lab from its beginning, and fill in what is not known yet.
+    """Execute a lab from its first cell on, and try the tasks whose mark is not known yet.
 
     Args:
-        run: executes a cell, (code, label) -> (fault or None, seconds), or raises Stopped.
+        known: what is known about each task; it is completed.
+        run: executes a cell. It takes the code and a label, and returns a fault or None, and the
+            seconds. It may raise Stopped.
 
     Raises:
-        Stopped: more is known than before, and a new process is needed for the rest.
+        Stopped: the process has ended. `known` holds more than before, and the caller goes on with
+        a
+            new process.
     """
     before: list[Tried] = []
     for part in lab.parts:
@@ -145,8 +158,9 @@ def walk(lab: Lab, known: dict[str, Tried], run: Callable) -> None:
             elif one.mark.status == RIGHT and not one.replaced:
                 for cell in one.cells:
                     run(cell, f"task {part.name}")
-            # Later tasks that build on this one are judged by themselves. Only now, when its mark
-            # is known, does the solution go to where the student's code is.
+            # A later task should not suffer from a wrong answer to this one, so it is tried with
+            # our solution of this task. The process gets our solution only now, after the mark is
+            # known.
             if one.replaced or one.mark.status != RIGHT:
                 run(part.solution, f"solution {part.name}")
         except Stopped as stop:
@@ -157,8 +171,8 @@ def walk(lab: Lab, known: dict[str, Tried], run: Callable) -> None:
 
 
 def given(part: Given, before: list[Tried], run: Callable) -> None:
-    """Execute a cell of ours. A student's function that fails in it costs its own task, and is
-    replaced by our solution in the next process."""
+    """Execute a given cell of the lab. If a student's function fails in it, the task of that
+    function loses its points, and the next process executes our solution instead."""
     try:
         fault, _ = run(part.code, "given", None if before else SET_UP)
     except Stopped as stop:
@@ -177,7 +191,7 @@ def given(part: Given, before: list[Tried], run: Callable) -> None:
 
 
 def try_task(one: Tried, run: Callable) -> None:
-    """Execute a task's cells, then those of its checks that have not been tried."""
+    """Execute the student's cells of a task, and then the checks that have not been tried yet."""
     one.ran = False
     try:
         for cell in one.cells or []:
@@ -199,7 +213,8 @@ def try_task(one: Tried, run: Callable) -> None:
 
 
 class Cells:
-    """A process that executes cells, one after the other, with a copy of the course for its own."""
+    """A process that executes cells one after the other, with its own copy of the course, in which
+    an answer can do no harm. It is used as a context manager."""
 
     def __init__(self, limits: Limits, loose=()):
         self.limits, self.loose = limits, loose
@@ -209,14 +224,14 @@ class Cells:
         folder = Path(self.folder.name)
         self.printed, self.trace, self.work = (folder / n for n in ("printed", "trace", "work"))
         self.work.mkdir()
-        # What an answer deletes is its own copy.
+        # If an answer deletes files of the course, it deletes them in this copy.
         for part in ("mlm_lib", "data"):
             shutil.copytree(ROOT / part, folder / "course" / part)
         runner = shutil.copy(ROOT / "classroom" / "runner.py", folder)
         paths = [str(folder / "course"), os.environ.get("PYTHONPATH")]
         own = {"PYTHONPATH": os.pathsep.join(filter(None, paths)), MARKED: self.folder.name}
         with open(self.printed, "wb") as output:
-            # A group of its own, so that Ctrl-C is ours to answer.
+            # The process gets its own group, so that Ctrl-C reaches the marker alone.
             self.process = subprocess.Popen(
                 [sys.executable, runner, self.trace],
                 cwd=self.work,
@@ -230,9 +245,9 @@ class Cells:
         return self
 
     def __exit__(self, *error):
-        """End the process and all that it started, whatever signals they ignore, and whoever was
-        to outlive its parent: what was set for the process, it has as well."""
-        with contextlib.suppress(OSError), self.process:  # which closes its pipes, and waits for it
+        """Kill the process and every process that it started, including those that have detached
+        themselves. The latter are found by the variable MARKED in their environment."""
+        with contextlib.suppress(OSError), self.process:  # closes its pipes, and waits for its end
             found = descent(self.process.pid)
             for one in psutil.process_iter(["environ"]):
                 if one in found or (one.info["environ"] or {}).get(MARKED) == self.folder.name:
@@ -241,9 +256,10 @@ class Cells:
         self.folder.cleanup()
 
     def exchange(self, asked: dict, answer: Future) -> None:
-        """Send a request, and wait for the answer to it; None if there will be none."""
+        """Send a request, and store in `answer` what the process answers, or None if the process
+        ends without an answer."""
         found = None
-        with contextlib.suppress(OSError, ValueError):  # closed, or no text
+        with contextlib.suppress(OSError, ValueError):  # the pipe is closed, or holds no text
             self.process.stdin.write(json.dumps(asked).encode() + b"\n")
             self.process.stdin.flush()
             while not found and (line := self.process.stdout.readline(1_000_000)):
@@ -251,14 +267,19 @@ class Cells:
         answer.set_result(found)
 
     def run(self, code: str, label: str, seconds: float | None = None) -> tuple[dict | None, float]:
-        """(what went wrong or None, seconds) of a cell. Raises Stopped, or Refused."""
+        """Execute a cell. Returns its fault or None, and the seconds that it took.
+
+        Raises:
+            Stopped: the process has ended, or has exceeded a limit.
+            Refused: Ctrl-C was pressed.
+        """
         seconds = seconds or self.limits.seconds
         answer, key, since = Future(), secrets.token_hex(8), time.monotonic()
         asked = {"key": key, "code": code, "label": label, "loose": self.loose}
-        # In a thread of its own, as a process may neither read nor answer any more.
+        # The exchange has its own thread, because the process may never read or answer again.
         threading.Thread(target=self.exchange, args=(asked, answer), daemon=True).start()
         while True:
-            alive = self.process.poll() is None  # asked first: what it told before is read below
+            alive = self.process.poll() is None  # checked before its last answer is read
             wait([answer], PAUSE)
             if answer.done() and answer.result():
                 return answer.result()
@@ -273,7 +294,7 @@ class Cells:
             time.sleep(PAUSE if answer.done() else 0)
 
     def exceeded(self, seconds: float, passed: float) -> str:
-        """Which limit is passed, or ""."""
+        """The message on the limit that is exceeded, or ""."""
         if passed > seconds:
             return f"it was stopped after {seconds:g} seconds: an endless loop?"
         if self.printed.stat().st_size > self.limits.output * 1e6:
@@ -284,7 +305,7 @@ class Cells:
         return ""
 
     def total(self, of: Callable) -> float:
-        """What the process and its descendants come to, those that are gone left out."""
+        """The sum of `of(process)` over the process and its descendants."""
         found = 0.0
         for one in descent(self.process.pid):
             with contextlib.suppress(psutil.Error):
@@ -292,16 +313,17 @@ class Cells:
         return found
 
     def where(self) -> list[str]:
-        """The tasks in whose code the program stood at its end, which this brings about."""
+        """Abort the process, and return the tasks whose code it was executing at that moment."""
         with contextlib.suppress(OSError, AttributeError, subprocess.TimeoutExpired):
-            os.killpg(self.process.pid, signal.SIGABRT)  # at which faulthandler writes the trace
+            os.killpg(self.process.pid, signal.SIGABRT)  # makes faulthandler write the trace
             self.process.wait(2)
         trace = self.trace.read_text("utf-8", "replace") if self.trace.exists() else ""
         return tasks_in(line.split('"')[1] for line in trace.splitlines() if '"<' in line)
 
 
 def told(line: bytes, key: str) -> tuple[dict | None, float] | None:
-    """The answer in a line, or None for a line that is not the one to this request."""
+    """The answer that a line of the process holds, or None if the line is not the answer to the
+    request with this key."""
     try:
         answer = json.loads(line)
         if fault := answer["fault"]:
@@ -313,7 +335,7 @@ def told(line: bytes, key: str) -> tuple[dict | None, float] | None:
 
 
 def descent(pid: int) -> list[psutil.Process]:
-    """A process and whoever descends from it."""
+    """A process and all its descendants."""
     with contextlib.suppress(psutil.Error):
         parent = psutil.Process(pid)
         return [parent, *parent.children(recursive=True)]

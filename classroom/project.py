@@ -1,10 +1,10 @@
-"""The project: a masked language model of a student's own, measured in nats above the floor.
+"""The project: a student's own masked language model, measured in nats above the floor.
 
-`project.ipynb` is the skeleton of its notebook. A cell that says "Your answer to task 02.1." gets
-the student's own answer to that task of a lab. The marked cells define `train(documents,
-vocabulary, seconds)`, which returns `predict(rows, asked)`; docs/project.md has the contract. The
-process in which they run never holds the words that are asked for: other words stand in their
-places.
+`project.ipynb` is the skeleton of the notebook. A cell that says "Your answer to task 02.1." is
+filled with the student's answer to that task of a lab. The cells with a comment `# TASK` define
+`train(documents, vocabulary, seconds)`, which returns a function `predict(rows, asked)`;
+docs/project.md says what both must do. The process that executes these cells never holds the words
+that are to be predicted, because other words are put in their places.
 """
 
 import json
@@ -30,10 +30,11 @@ from classroom.tables import number
 from mlm_lib.engine.files import write
 from mlm_lib.grammar import Estimate, Grammar
 
-SECONDS, GRACE = 300, 1.05  # of processor time, and how far beyond it is not yet refused
-DOCUMENTS, ROWS, RATE = 20_000, 600, 0.15  # to train on; to be asked in; the share that is asked
-PREDICTING = 60  # seconds of processor time for the answers to all rows
-EXACT = 1e-4  # nats by which an answer may move
+SECONDS, GRACE = 300, 1.05  # of CPU time, and the factor by which it may be exceeded
+DOCUMENTS = 20_000  # to train on
+ROWS, RATE = 600, 0.15  # documents of the test, and the share of their words to predict
+PREDICTING = 60  # seconds of CPU time for all predictions
+EXACT = 1e-4  # nats by which a prediction may change when only the hidden words change
 SKELETON = Path(__file__).with_name("project.ipynb")
 FROM = re.compile(r"^# Your answer to task (\w+\.\d+)\.$", re.M)
 SOLUTION = re.compile(r"^[ \t]*### (?:BEGIN|END) SOLUTION\n?", re.M)
@@ -43,15 +44,14 @@ SOLUTION = re.compile(r"^[ \t]*### (?:BEGIN|END) SOLUTION\n?", re.M)
 
 
 def start(folder: Path = HOME) -> tuple[Path, bool]:
-    """Write the notebook with the student's answers to the labs: its path, and whether it is new.
-
-    One that was begun is never overwritten.
+    """Write the notebook of the project with the student's answers to the labs. Returns its path,
+    and whether it is new. A notebook that is there already is never overwritten.
     """
     return write_new(folder / SKELETON.name, notebook(own_answers(folder)))
 
 
 def notebook(answers: dict[str, str]) -> dict:
-    """The notebook to begin with; `answers` holds cells of the labs by their task, as "02.1"."""
+    """The notebook to begin with. `answers` holds the student's cells by task, such as "02.1"."""
     made = student_edition(json.loads(SKELETON.read_text("utf-8")))
     for cell in made["cells"]:
         cell["source"] = source = joined(cell)
@@ -63,14 +63,19 @@ def notebook(answers: dict[str, str]) -> dict:
 
 
 def read_project(path: Path) -> Submission:
-    """The marked cells, which the check runs, and the names that others set. Raises Refused."""
+    """The cells of the project that the check executes.
+
+    Raises:
+        Refused: the file is not a notebook of the project.
+    """
     submission = read_submission(path, ["project"])
     own = {t: cells for t, cells in submission.answers.items() if t.startswith("project.")}
     return replace(submission, answers=own)
 
 
 def remarks(answers: dict[str, list[str]]) -> list[str]:
-    """What is imported beyond torch and Python's own, and what stands in for something to build."""
+    """The packages that the answers import besides torch, numpy and the standard library, and the
+    forbidden names that they use, such as a finished model."""
     code = "\n".join(cell for cells in answers.values() for cell in cells)
     packages = {name.split(".")[0] for name in imports(code).values()}
     foreign = sorted(packages - {"torch", "numpy", *sys.stdlib_module_names})
@@ -82,15 +87,17 @@ def remarks(answers: dict[str, list[str]]) -> list[str]:
 
 @dataclass(frozen=True)
 class Questions:
-    """Documents of which some words are asked for, and what the ideal reader thinks of these."""
+    """The test: documents, the positions to predict in them, and the loss of the ideal reader
+    there."""
 
     documents: list[list[str]]
     asked: list[list[int]]
-    ideal: list  # for each document (A,) float64, -log P of its asked words
-    number: dict[str, int]  # of each word in the vocabulary
+    ideal: list  # for each document (A,) float64, the ideal reader's -log P of its A hidden words
+    number: dict[str, int]  # the id of each word of the vocabulary
 
     @classmethod
     def draw(cls, grammar: Grammar, seed: int, rows: int = ROWS):
+        """Draw a test from the grammar."""
         rng, drawn = random.Random(seed), grammar.sample(rows, seed=2 * seed + 1)
         asked = [[t for t in range(len(words)) if rng.random() < RATE] for words in drawn]
         drawn, asked = zip(*((words, places) for words, places in zip(drawn, asked) if places))
@@ -100,7 +107,7 @@ class Questions:
         return cls(drawn, asked, ideal, {word: n for n, word in enumerate(grammar.vocabulary)})
 
     def exchanged(self, rng: random.Random) -> list[list[str]]:
-        """The rows with any words in the asked places."""
+        """The documents with random words in the positions to predict."""
         rows = [list(document) for document in self.documents]
         for row, places in zip(rows, self.asked):
             for t in places:
@@ -108,7 +115,12 @@ class Questions:
         return rows
 
     def above(self, told: list) -> Estimate:
-        """Nats above the floor of log-probabilities, one tensor (A, V) for each row."""
+        """How many nats per word the predictions are above the floor. `told` holds for each
+        document a tensor (A, V) of log-probabilities.
+
+        Raises:
+            Refused: a right word has probability 0.
+        """
         sums = torch.zeros(len(told), dtype=torch.float64)
         for r, (document, places, answer) in enumerate(zip(self.documents, self.asked, told)):
             true = [self.number[document[t]] for t in places]
@@ -121,37 +133,47 @@ class Questions:
 
 
 def sound(told, asked: list[list[int]], words: int) -> list:
-    """What `predict` told, if it is a tensor (A, V) of log-probabilities for each row."""
+    """Check that `predict` returned for each document a tensor (A, V) of log-probabilities, and
+    return it.
+
+    Raises:
+        Refused: a shape is wrong, or the probabilities of a position do not sum to 1.
+    """
     if len(told) != len(asked):
         raise Refused(f"predict: {len(told)} answers for {len(asked)} rows")
     for r, (places, one) in enumerate(zip(asked, told)):
         if one.shape != (len(places), words):
             raise Refused(f"predict: row {r} needs ({len(places)}, {words}), not {(*one.shape,)}")
         total = one.double().exp().sum(-1)
-        off = total[(total - 1).abs().argmax()].item()  # or NaN, if there is one
+        off = total[(total - 1).abs().argmax()].item()  # NaN if there is a NaN
         if not abs(off - 1) < 1e-3:
             raise Refused(f"predict: in row {r} the probabilities sum to {off:.4g}, not 1: logs?")
     return told
 
 
 class Timed(Cells):
-    """Cells whose processor time counts, that of all their processes together."""
+    """A process for cells whose CPU time is limited. The CPU time of all its child processes
+    counts."""
 
-    patience = 4  # how many times as much the clock may show
+    patience = 4  # how many times longer the clock may run than the CPU time
 
     def used(self) -> float:
-        """Processor seconds until now, with those of children who have ended."""
+        """The seconds of CPU time until now, including child processes that have ended."""
         return self.total(lambda one: sum(one.cpu_times()[:4]))
 
     def do(self, code: str, label: str, seconds: float) -> float:
-        """Run a cell: the processor seconds that it took."""
+        """Execute a cell, and return the seconds of CPU time that it took.
+
+        Raises:
+            Refused: the cell fails, or exceeds `seconds`.
+        """
         before = self.used()
         try:
             fault, _ = self.run(code, label, self.patience * seconds + 30)
         except Stopped as stop:
             fault = stop.fault
         waits = bool(fault) and fault["kind"] == UNANSWERED and label.startswith("task")
-        if fault and not waits:  # what waits for its code may not be needed
+        if fault and not waits:  # a function that is not written yet may not be needed
             raise Refused(f"{label}: {fault['says']}")
         used = self.used() - before
         if used > GRACE * seconds + 1:
@@ -159,18 +181,22 @@ class Timed(Cells):
         return used
 
     def ask(self, rows: list, asked: list[list[int]], words: int) -> list:
-        """What `predict` answers to rows: for each (A, V) log-probabilities."""
+        """The predictions for some documents: for each a tensor (A, V) of log-probabilities.
+
+        Raises:
+            Refused: as `sound`, or the predictions cannot be read back.
+        """
         self.do(f"_rows, _asked = {rows}, {asked}\n{PREDICT}", "predict", PREDICTING)
         try:
             told = torch.load(self.work / "told.pt", weights_only=True)
-        except Exception:  # whatever an answer has put there
+        except Exception:  # the file may hold anything
             raise Refused("predict: what it returned cannot be read back") from None
         return sound(told, asked, words)
 
 
 LOAD = """
 import json as _json, sys as _sys
-_sys.modules["mlm_lib"] = None  # which holds the grammar, and with it every answer
+_sys.modules["mlm_lib"] = None  # cannot be imported, because it holds the grammar
 with open("documents.json") as _file:
     _documents, _vocabulary, _seconds = _json.load(_file)
 """
@@ -186,10 +212,11 @@ _torch.save([_one.contiguous().clone() for _one in _told], "told.pt")
 
 
 def check(path: Path, seed: int, seconds: float = SECONDS, limits: Limits = Limits()) -> dict:
-    """Train and measure what a notebook defines: the columns of a row of the board.
+    """Train and measure the model that a notebook defines. Returns the columns of its row on the
+    board, without the name.
 
     Raises:
-        Refused: it gets no score. The sentence says why, and where to look.
+        Refused: the model gets no score. The sentence says why, and where to look.
     """
     submission, rng = read_project(path), random.Random(f"other words {seed}")
     grammar = Grammar.load()
@@ -205,7 +232,7 @@ def check(path: Path, seed: int, seconds: float = SECONDS, limits: Limits = Limi
         told, again = (
             cells.ask(questions.exchanged(rng), questions.asked, len(vocabulary)) for _ in range(2)
         )
-    # Nothing but the hidden words themselves was exchanged between the two.
+    # The two calls differ only in the hidden words, so the predictions must be the same.
     moved = [torch.where(a == b, 0.0, (a - b).abs()).amax(-1) for a, b in zip(told, again)]
     r = max(range(len(moved)), key=lambda r: moved[r].max())
     if moved[r].max() > EXACT:
@@ -228,19 +255,23 @@ REFERENCES = Path(__file__).with_name("project_scores.csv")
 
 
 def line(found: Estimate, used: float, seed: int) -> dict:
-    """The columns of a score, but for the name."""
+    """The columns of a row of the board, without the name."""
     nats, error = f"{found.nats:.4f}", f"{found.standard_error:.4f}"
     told = [nats, error, f"{used:.0f}", date.today().isoformat(), seed]
     return dict(zip(COLUMNS[1:], told))
 
 
 def read_board(path: Path) -> list[dict]:
-    """The lines of a board; none where there is no file yet. Raises Refused."""
+    """The rows of a board, and no rows if the file does not exist.
+
+    Raises:
+        Refused: as `tables.read`.
+    """
     return tables.read(path, {*COLUMNS}, "board of the project")
 
 
 def append(path: Path, row: dict) -> None:
-    """Add a line, whole or not at all. Two checks that end at once both have theirs."""
+    """Add a row to a board. If two checks end at the same time, both rows are added."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(path.with_name(f".{path.name}.lock")):
         rows = [*read_board(path), row]
@@ -249,7 +280,7 @@ def append(path: Path, row: dict) -> None:
 
 
 def references() -> dict[str, list[float]]:
-    """The scores of each reference, by its name."""
+    """The scores of the reference models, by name."""
     found = defaultdict(list)
     for row in read_board(REFERENCES):
         found[row[NAME]].append(number(row[NATS]))
@@ -257,7 +288,7 @@ def references() -> dict[str, list[float]]:
 
 
 def board(rows: list[dict]) -> list[str]:
-    """The lines to print: every score, the best first, with the references between them."""
+    """The lines of the board as they are printed, the best score first, with the references."""
     told = [(number(row[NATS]), row[NAME], f"± {number(row[ERROR]):.3f}") for row in rows]
     for name, one in references().items():
         spread = f"reference, {len(one)} seeds: {min(one):.3f} to {max(one):.3f}"

@@ -1,6 +1,7 @@
-"""What a teacher should look at in an answer: names that reach for the marks, and forbidden ones.
+"""Finds what a teacher should look at in a student's answers: names by which code could change its
+marks, and names that the task forbids.
 
-A remark costs no points. It names what the code says, which is no proof of what it meant.
+A remark costs no points. It says which names the code uses, and that is no proof of an intention.
 """
 
 import ast
@@ -10,7 +11,7 @@ import symtable
 
 from classroom.lab import Given, Lab, Submission
 
-# Names by which code reaches its caller, other processes, or what it is checked with.
+# Names by which code reaches its caller, other processes, or the checks.
 REACHING = re.compile(
     r"\b(?:classroom|_getframe|f_back|f_globals|gc|getppid|_exit|builtins|__builtins__|"
     r"__subclasses__|ctypes|setsid)\b|/proc/|sys\.argv|notebooks/labs"
@@ -19,7 +20,7 @@ WITHOUT = re.compile(r"^[ \t]*#[ \t]*WITHOUT:[ \t]*(.+)$", re.M)
 
 
 def remarks(lab: Lab, submission: Submission) -> list[str]:
-    """A sentence for each task that has something to look at."""
+    """A sentence for each task whose answer a teacher should look at."""
     given, told = "\n".join(part.code for part in lab.parts if isinstance(part, Given)), []
     taken = bound(given) - imports(given).keys() | set(dir(builtins))
     for task in lab.tasks:
@@ -32,8 +33,13 @@ def remarks(lab: Lab, submission: Submission) -> list[str]:
 
 
 def used(code: str, unwanted: list[str], given: dict[str, str]) -> list[str]:
-    """What code reaches for, and which of some unwanted names it uses: dotted names or what they
-    hold, or, after a dot, any attribute of this name. given: as of `imports`."""
+    """The suspicious names that some code uses, and the unwanted names that it uses.
+
+    Args:
+        unwanted: dotted names, such as "torch.optim", which also stand for everything below them,
+            and attributes, such as ".backward", of whatever object.
+        given: what names stand for that other cells import, as `imports` returns it.
+    """
     own = imports(code)
     known, found, tree = given | own, list(own.values()), parsed(code)
     for node in ast.walk(tree):
@@ -47,13 +53,13 @@ def used(code: str, unwanted: list[str], given: dict[str, str]) -> list[str]:
 
 
 def bound(code: str) -> set[str]:
-    """The names that a cell gives a value, outside of functions."""
+    """The names to which a cell assigns a value outside of functions."""
     names = symtable.symtable(ast.unparse(parsed(code)), "a cell", "exec").get_symbols()
     return {one.get_name() for one in names if one.is_assigned() or one.is_imported()}
 
 
 def parsed(code: str) -> ast.Module:
-    """Code as a tree; an empty one, if it is no Python."""
+    """The syntax tree of some code. The tree is empty if the code is not Python."""
     try:
         return ast.parse(code)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -61,18 +67,18 @@ def parsed(code: str) -> ast.Module:
 
 
 def bare(code: str) -> str:
-    """Code without its comments and its layout, or as it is where it is no Python."""
+    """The code without comments and layout. Code that is not Python stays as it is."""
     return ast.unparse(parsed(code)) or code
 
 
 def forbidden(source: str) -> list[str]:
-    """The names in a task's line `# WITHOUT: torch.optim, .backward`."""
+    """The names that a task forbids, by a comment such as `# WITHOUT: torch.optim, .backward`."""
     line = WITHOUT.search(source)
     return [name.strip() for name in line[1].split(",")] if line else []
 
 
 def imports(code: str) -> dict[str, str]:
-    """What each imported name stands for: {"F": "torch.nn.functional"}."""
+    """What each name that some code imports stands for, such as {"F": "torch.nn.functional"}."""
     found = {}
     for node in ast.walk(parsed(code)):
         for one in node.names if isinstance(node, ast.Import | ast.ImportFrom) else ():

@@ -1,5 +1,6 @@
-"""Boxes, arrows and paths: where a lesson stands in the whole, how the parts of a model are joined,
-and what forward and backward meet on their way through a text.
+"""The diagrams of the lessons, drawn from boxes and arrows: the way from a text to the loss with
+the parts of a lesson highlighted, the parts of a model, and the α and β of forward–backward in a
+text.
 """
 
 import matplotlib.pyplot as plt
@@ -8,7 +9,8 @@ import numpy as np
 from mlm_lib.checks import choice
 from mlm_lib.plots import ALERT, CHANCE, OFFSET, OURS, axes, show, square, tell
 
-# The way from a text to a loss: name, what a box says, and where its middle is, (x, y).
+# The parts between a text and the loss: name, the text in the box, and the middle of the box (x,
+# y).
 PARTS = {
     "text": ("text", (0.0, 1.0)),
     "ids": ("token ids\n(B, T)", (1.5, 1.0)),
@@ -22,13 +24,14 @@ WIDTH, HEIGHT = 1.1, 0.62  # of a box
 
 
 def pipeline(*lit):
-    """Show the whole way from a text to a loss, with the parts that a lesson is about lit.
+    """Show all steps from a text to the loss, with the parts that a lesson is about highlighted.
+    Each lesson begins with this diagram.
 
     Args:
         lit: names of parts: "text", "ids", "masking", "labels", "encoder", "head", "loss".
 
     Raises:
-        ValueError: a part that the picture has not.
+        ValueError: the diagram has no part of this name.
     """
     lit = [choice("lit", part, PARTS) for part in lit]
     ax = blank(9.0, 2.0)
@@ -37,15 +40,16 @@ def pipeline(*lit):
     for left in (0.0, 1.5, 3.0, 4.5, 6.0):
         path(ax, (left + WIDTH / 2, 1.0), (left + 1.5 - WIDTH / 2, 1.0))
     below = 1.0 - HEIGHT / 2
-    path(ax, (1.5, below), (1.5, 0.0), (3.0 - WIDTH / 2, 0.0))  # from the ids to the labels
-    path(ax, (3.0 + WIDTH / 2, 0.0), (7.5, 0.0), (7.5, below))  # and from them to the loss
+    path(ax, (1.5, below), (1.5, 0.0), (3.0 - WIDTH / 2, 0.0))  # from the token ids to the labels
+    path(ax, (3.0 + WIDTH / 2, 0.0), (7.5, 0.0), (7.5, below))  # from the labels to the loss
     ax.set(xlim=(-0.7, 8.2), ylim=(-0.5, 1.5))
     way = "text, token ids, masked ids, encoder, head, loss; from the ids, labels lead to the loss"
     show(tell(ax, f"The way {way}. Lit in this lesson: {', '.join(lit)}."))
 
 
 def encoder_block():
-    """Show one block of the encoder: two branches, each added to its input, then normalised."""
+    """Show one block of the encoder: attention and feed-forward. The output of each is added to its
+    input, and the sum is normalised."""
     ax = blank(10.0, 2.9)
     box(ax, (0.0, 0.0), "vectors\n(B, T, H)")
     box(ax, (2.0, 0.0), "attention\neach asks all", lit=True, width=1.5)
@@ -57,7 +61,7 @@ def encoder_block():
     for left, right in ((0.55, 1.25), (2.75, 3.35), (4.45, 5.15), (6.65, 7.25), (8.35, 9.05)):
         path(ax, (left, 0.0), (right, 0.0))
     path(ax, (2.0, -0.84), (2.0, -HEIGHT / 2))
-    for start, end in ((0.8, 3.9), (4.7, 7.8)):  # around a branch, to the sum behind it
+    for start, end in ((0.8, 3.9), (4.7, 7.8)):  # the residual connections
         path(ax, (start, 0.0), (start, 0.85), (end, 0.85), (end, HEIGHT / 2))
         caption(ax, ((start + end) / 2, 0.95), "unchanged", ha="center", va="bottom")
     caption(ax, (2.7, -1.15), "weights (B, A, T, T),\nzero where the mask is 0")
@@ -71,7 +75,7 @@ def encoder_block():
 
 
 def masked_language_model():
-    """Show the parts of a `MaskedLanguageModel`, and what each way to ask makes of the vectors."""
+    """Show the parts of a `MaskedLanguageModel`, and what it returns for each kind of arguments."""
     ax = blank(10.5, 3.2)
     box(ax, (0.0, 0.0), "input_ids\n(B, T)")
     box(ax, (1.65, 0.0), "embedder\n(B, T, E)", lit=True)
@@ -100,13 +104,15 @@ def masked_language_model():
 
 
 def trellis(words, states, turns, alpha, beta):
-    """α and β of forward–backward at the places where sentences meet, a row for each hidden state.
+    """Draw α and β of the forward–backward algorithm at the borders of sentences, with a row for
+    each hidden state.
 
     Args:
         words: the T words of a document.
-        states: names of the Z states.
-        turns: the places, from 0 to T, where a sentence can begin or end.
-        alpha, beta: (Z, turns), for each state what the text before and after a place says of it.
+        states: the names of the Z states.
+        turns: the positions, from 0 to T, at which a sentence begins or ends.
+        alpha: (Z, turns), the probability of a state together with the words before a border.
+        beta: (Z, turns), the probability of the words after a border if the state is given.
     """
     alpha, beta = np.asarray(alpha, float), np.asarray(beta, float)
     ax = axes(width=9.0, height=1.2 + 0.9 * len(states))
@@ -133,7 +139,8 @@ def trellis(words, states, turns, alpha, beta):
 
 
 def blank(width, height):
-    """Axes without a frame, on which a unit is as long across as upwards. Sizes in inches."""
+    """Make axes without a frame, with the same scale in both directions. The sizes are in
+    inches."""
     ax = axes(width, height)
     ax.set_aspect("equal")
     ax.axis("off")
@@ -141,7 +148,7 @@ def blank(width, height):
 
 
 def box(ax, middle, text, *, lit=False, width=WIDTH, height=HEIGHT):
-    """A box with a text in it; a lit one is filled."""
+    """Draw a box with a text in it. If it is lit, the box is filled with colour."""
     corner = middle[0] - width / 2, middle[1] - height / 2
     face, edge, ink = (OURS, OURS, "white") if lit else ("white", CHANCE, "black")
     ax.add_patch(plt.Rectangle(corner, width, height, facecolor=face, edgecolor=edge, zorder=2))
@@ -149,12 +156,12 @@ def box(ax, middle, text, *, lit=False, width=WIDTH, height=HEIGHT):
 
 
 def path(ax, *points, color=CHANCE):
-    """A line through points, (x, y) each, with an arrowhead at the last one."""
+    """Draw a line through points (x, y), with an arrowhead at the last point."""
     ax.plot(*zip(*points[:-1]), color=color, linewidth=1.2, zorder=1)
     look = {"arrowstyle": "-|>", "color": color, "linewidth": 1.2, "shrinkA": 0, "shrinkB": 0}
     ax.annotate("", points[-1], points[-2], arrowprops=look)
 
 
 def caption(ax, place, text, *, ha="left", va="center"):
-    """A few grey words without a box, at (x, y)."""
+    """Write a text in grey at the point `place`, without a box."""
     ax.text(*place, text, color=CHANCE, ha=ha, va=va, fontsize=9)

@@ -1,7 +1,8 @@
-"""Arrays in, matplotlib axes out: the few figures that the lessons share, in one style.
+"""The figures that several lessons share. Each function takes numbers and returns the matplotlib
+axes on which it has drawn them; `show` displays the figure in the notebook.
 
-The same colour means the same thing in every lesson. The colours are those of Okabe and Ito (2008),
-which people with any form of colour blindness can tell apart, and which differ in grey.
+A colour means the same thing in every lesson. The colours are those of Okabe and Ito (2008): people
+with any form of colour blindness can tell them apart, and they also differ in a print in grey.
 """
 
 import base64
@@ -18,22 +19,25 @@ STYLE = {
     "axes.titlesize": 12, "axes.titlelocation": "left", "legend.frameon": False,
 }  # fmt: skip
 
-OFFSET = {"textcoords": "offset points"}  # of a name from what it names
+OFFSET = {
+    "textcoords": "offset points"
+}  # the unit of the distance between a label and what it labels
 
 
 def axes(width=7.0, height=3.5):
-    """A new figure's only axes, in the course's style. Sizes in inches."""
+    """Make a new figure in the style of the course and return its axes. The sizes are in inches."""
     return _panels(1, width, height)[0]
 
 
 def show(ax, alt=None):
-    """Display the figure of `ax` in a notebook with alternative text, and close it; see `bundle`.
+    """Display the figure of `ax` in a notebook with its alternative text, and close the figure.
 
-    Without `alt` the text is what the functions below told of what they drew. It holds the values
-    to two digits; where they are times, which differ from run to run, pass a text of your own.
+    Without `alt`, the alternative text is composed of the sentences that the functions of this
+    module have written about what they drew. It holds the values with two digits. If the values are
+    times, which differ from run to run, pass a text of your own.
 
     Raises:
-        ValueError: no alternative text; who cannot see the figure would be left with nothing.
+        ValueError: there is no alternative text. A reader who cannot see the figure needs it.
     """
     alt = " ".join(getattr(ax.figure, "told", [])) if alt is None else alt
     if not isinstance(alt, str) or not alt.strip():
@@ -48,13 +52,13 @@ def show(ax, alt=None):
 
 
 def bundle(png, alt):
-    """What a notebook stores of a figure: HTML, which holds the picture and its text together.
+    """The output that a notebook stores for a figure: HTML that holds the picture and its text.
 
-    JupyterLab gives an `image/png` no alternative text, whatever the metadata say. Of HTML it keeps
-    the text, and so do `jupyter nbconvert` and the course's site.
+    HTML is used because JupyterLab shows no alternative text for an output of the type `image/png`.
+    JupyterLab, `jupyter nbconvert` and the site of the course all keep the text of HTML.
 
     Args:
-        png: the picture in base64, str.
+        png: the picture in base64, a str.
         alt: the alternative text.
     """
     image = f'<img src="data:image/png;base64,{png}" alt="{html.escape(alt)}">'
@@ -62,13 +66,22 @@ def bundle(png, alt):
 
 
 def tell(ax, sentence):
-    """Add a sentence to the alternative text that `show` composes for the figure of `ax`."""
+    """Add a sentence to the alternative text of the figure of `ax`, and return `ax`."""
     ax.figure.told = [*getattr(ax.figure, "told", []), sentence]
     return ax
 
 
 def bars(names, values, *, xlabel, reference=None, reference_name="", colors=OURS, ax=None):
-    """Horizontal bars, the first on top, each with its value, and a dashed line at `reference`."""
+    """Draw a horizontal bar with its value for each name, the first name on top. If `reference` is
+    given, a dashed line stands at this value.
+
+    Args:
+        names, values: of the bars.
+        xlabel: what the values are, with their unit.
+        reference, reference_name: the value and the label of the dashed line.
+        colors: a colour for all bars, or a list with one for each bar.
+        ax: the axes to draw on; new ones by default.
+    """
     ax, places = _rows(ax, names, xlabel)
     drawn = ax.barh(places, values, color=colors, height=0.7)
     ax.bar_label(drawn, fmt="{:.2f}", padding=4, fontsize=10)
@@ -78,14 +91,17 @@ def bars(names, values, *, xlabel, reference=None, reference_name="", colors=OUR
 
 
 def dots(names, values, *, xlabel, reference=None, reference_name="", color=OURS, ax=None):
-    """A dot for each name on a logarithmic axis, the first on top, each with its value.
+    """Draw a dot with its value for each name on a logarithmic axis, the first name on top. The
+    arguments are those of `bars`, with one `color` for all dots.
 
-    Lengths of bars mean nothing there: a logarithm has no zero to start them from.
+    On a logarithmic axis bars would be wrong, because the axis has no zero at which they could
+    begin.
     """
     ax, places = _rows(ax, names, xlabel)
     ax.plot(values, places, "o", color=color, markersize=7)
     for place, value in zip(places, values):
-        below = reference is not None and value < reference  # its label stays off the line
+        # The label of a value below the reference stands on the left, off the dashed line.
+        below = reference is not None and value < reference
         label = {"xytext": (-8, 0) if below else (8, 0), "ha": "right" if below else "left"}
         label |= {"va": "center", "fontsize": 10}
         ax.annotate(f"{value:.2g}", (value, place), **label, **OFFSET)
@@ -100,9 +116,17 @@ def curve(
     x, y, *, xlabel, ylabel, name="", reference=None, reference_name="", low=None, high=None,
     log_x=False, color=OURS, marker="o-", ax=None,
 ):  # fmt: skip
-    """A line through points, named at its last point, and a dashed line at `reference`.
+    """Draw a line through points, with its name at the last point. If `reference` is given, a
+    dashed line stands at this value of y. If `low` and `high` are given, the band between them is
+    shaded.
 
-    Where `low` and `high` are given, the band between them is shaded.
+    Args:
+        x, y: the coordinates of the points. xlabel, ylabel: what the axes show, with their units.
+            name: the label of the line. reference, reference_name: the value and the label of the
+            dashed line. low, high: the lower and the upper edge of the band, a value for each
+            point. log_x: whether the x-axis is logarithmic, with a tick at each point. color,
+            marker: how matplotlib draws the line. ax: the axes to draw on; new ones by default.
+            Call `curve` again with them for a second line.
     """
     ax = ax or axes()
     ax.plot(x, y, marker, color=color)
@@ -126,7 +150,9 @@ def curve(
 
 
 def intervals(names, values, *, xlabel, reference=None, reference_name="", colors=OURS, ax=None):
-    """A dot with a whisker from `low` to `high` for each `Interval`, the first on top."""
+    """Draw a mean and its confidence interval for each name, the first name on top. `values` holds
+    an `Interval` for each name, which is drawn as a dot with a line from `low` to `high`. The other
+    arguments are those of `bars`."""
     ax, places = _rows(ax, names, xlabel)
     colors = [colors] * len(names) if isinstance(colors, str) else colors
     for place, value, color in zip(places, values, colors):
@@ -139,11 +165,16 @@ def intervals(names, values, *, xlabel, reference=None, reference_name="", color
 
 
 def bands(names, nominal, counts, observed, *, xlabel, ax=None):
-    """Observed shares against the 95% band of a binomial, in percentage points from nominal ones.
+    """Compare observed shares with nominal ones. For each row the 95% band of a binomial is drawn
+    in grey, and the observed shares as dots, all in percentage points away from the nominal share.
 
     Args:
-        names, nominal, counts: per row, its name, its nominal share p and the number of draws n.
-        observed: {name: (color, shares)}, a set of dots for each.
+        names: the names of the rows.
+        nominal: the nominal share p of each row.
+        counts: the number of draws n of each row.
+        observed: {name: (color, shares)}, a set of dots with a share for each row.
+        xlabel: the label of the x-axis.
+        ax: the axes to draw on; new ones by default.
     """
     ax, places = _rows(ax or axes(height=1.2 + 0.55 * len(names)), names, xlabel)
     p, n = np.asarray(nominal, float), np.asarray(counts, float)
@@ -165,9 +196,15 @@ def bands(names, nominal, counts, observed, *, xlabel, ax=None):
 
 
 def token_strip(tokens, fates, colors, *, per_row=12, ax=None):
-    """Tokens in reading order, each in a box of its fate's colour.
+    """Draw tokens in reading order. The colour of a token's box says what happened to the token,
+    for example that it was masked.
 
-    `colors` maps fates to colours, "#RRGGBB", in the order of the legend.
+    Args:
+        tokens: the texts of the tokens.
+        fates: for each token, what happened to it.
+        colors: maps each fate to its colour "#RRGGBB", in the order of the legend.
+        per_row: how many tokens stand in a row.
+        ax: the axes to draw on; new ones by default.
     """
     rows = -(-len(tokens) // per_row)
     ax = ax or axes(width=9.5, height=0.6 + 0.34 * rows)
@@ -176,7 +213,7 @@ def token_strip(tokens, fates, colors, *, per_row=12, ax=None):
         row, column = divmod(i, per_row)
         square(ax, column + 0.03, -row - 0.9, 0.94, 0.8, colors[fate])
         red, green, blue = bytes.fromhex(colors[fate][1:7])
-        dark = 0.3 * red + 0.59 * green + 0.11 * blue < 140  # as grey, of 255
+        dark = 0.3 * red + 0.59 * green + 0.11 * blue < 140  # the brightness, of 255
         ax.text(column + 0.5, -row - 0.5, token, color="white" if dark else "black", **middle)
     ax.set(xlim=(0, per_row), ylim=(-rows, 0))
     ax.axis("off")
@@ -190,9 +227,14 @@ def token_strip(tokens, fates, colors, *, per_row=12, ax=None):
 def heatmaps(
     matrices, row_names, column_names, *, titles, xlabel, ylabel, color_label, first_padding=None
 ):
-    """Matrices of shares from 0 to 1 side by side, on one scale.
+    """Draw matrices of shares, such as attention weights, side by side as shaded squares. All have
+    one scale from 0 to 1.
 
-    A dashed line stands before column `first_padding`.
+    Args:
+        matrices: 2-D arrays. row_names, column_names: the labels of the rows and columns, the same
+            for all matrices. titles: a title for each matrix. xlabel, ylabel: the labels of the
+            axes. color_label: what the shades mean. first_padding: the number of the first column
+            that is padding. A dashed line stands before it.
     """
     panels = _panels(len(matrices), 1.2 + 2.6 * len(matrices), 1.6 + 0.24 * len(row_names))
     for ax, matrix, title in zip(panels, matrices, titles):
@@ -214,11 +256,13 @@ def heatmaps(
 
 
 def leak_matrices(dependencies, leaks, *, titles):
-    """Which inputs each output depends on, for several models side by side; leaks bear a cross.
+    """Draw which inputs each output of a model depends on, for several models side by side. A
+    dependence that is forbidden, a leak, has a white cross.
 
     Args:
-        dependencies, leaks: lists of (T, T) bool, [output, input]; a leak is a dependence, too.
-        titles: one for each.
+        dependencies: a bool array (T, T) for each model, indexed by [output, input].
+        leaks: the same for the leaks, each of which is also a dependence.
+        titles: a title for each model.
     """
     panels, told = _panels(len(titles), 0.6 + 2.5 * len(titles), 3.2), []
     for ax, depends, leak, title in zip(panels, dependencies, leaks, titles):
@@ -238,14 +282,15 @@ def leak_matrices(dependencies, leaks, *, titles):
 
 
 def _panels(count, width, height):
-    """Axes of one figure, side by side, with one vertical scale. Sizes in inches."""
+    """Make a figure with `count` axes side by side, which share their y-axis. Sizes in inches."""
     with plt.rc_context(STYLE):
         options = {"sharey": True, "layout": "constrained", "squeeze": False}
         return plt.subplots(1, count, figsize=(width, height), **options)[1][0]
 
 
 def _rows(ax, names, xlabel):
-    """Axes, new ones if need be, with a row for each name, the first on top; the rows' places."""
+    """Prepare axes with a row for each name, the first on top. Returns the axes, new ones if `ax`
+    is None, and the y-coordinates of the rows."""
     ax = ax or axes(height=0.9 + 0.36 * len(names))
     places = np.arange(len(names))[::-1]
     ax.set_yticks(places, names)
@@ -254,26 +299,29 @@ def _rows(ax, names, xlabel):
 
 
 def _place(value):
-    """Where on an axis: a whole number whole, another in three digits."""
+    """A coordinate as text: a whole number in full, any other number with three digits."""
     return f"{value:,.0f}" if value == round(value) else f"{value:.3g}"
 
 
 def _pairs(names, values):
+    """Names and values as text, such as "ours 1.2, theirs 1.3"."""
     return ", ".join(f"{name} {value:.2g}" for name, value in zip(names, values))
 
 
 def square(ax, left, bottom, width, height, color):
-    """A filled rectangle without a frame."""
+    """Draw a filled rectangle without a border."""
     ax.add_patch(plt.Rectangle((left, bottom), width, height, color=color, linewidth=0))
 
 
 def level(ax, value, name, *, x):
-    """A dashed line across the axes at `value`, named above its place `x`: a landmark."""
+    """Draw a dashed horizontal line at `value`, for example at the floor, with its name above it at
+    `x`."""
     return _dashed(ax, ax.axhline, value, name, (x, value), xytext=(0, 4))
 
 
 def _reference_line(ax, value, name):
-    """A dashed line from bottom to top, named above the axes, unless the value is None."""
+    """Draw a dashed vertical line with its name above the axes. Nothing is drawn if `value` is
+    None."""
     if value is None:
         return ax
     look = {"xycoords": ("data", "axes fraction"), "xytext": (0, 3)}
@@ -281,7 +329,7 @@ def _reference_line(ax, value, name):
 
 
 def _dashed(ax, line, value, name, place, **look):
-    """A dashed line, its name at a place, and both told."""
+    """Draw a dashed line with its name at a place, and add both to the alternative text."""
     line(value, color=CHANCE, linestyle="--", linewidth=1)
     ax.annotate(name, place, color=CHANCE, fontsize=10, **look, **OFFSET)
     return tell(ax, f"A dashed line at {value:.2g}{', ' * bool(name)}{name}.")

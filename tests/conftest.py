@@ -3,6 +3,7 @@
 import os
 import re
 import shutil
+import tempfile
 import zlib
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import tiny_bert
 import torch
 
 if os.environ.get("CUDA_VISIBLE_DEVICES") == "-1":  # as `course.py test` sets it
-    import scripts.cpu_only  # noqa: F401
+    import cpu_only  # noqa: F401
 
 
 @pytest.fixture(scope="module")
@@ -43,6 +44,19 @@ def site(tmp_path_factory):
     return built_site.once(base.parent if "PYTEST_XDIST_WORKER" in os.environ else base)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def own_temporary_folder(tmp_path_factory):
+    """A folder for temporary files that is removed at the end of the tests, because torchrun, and
+    programs that a test kills, leave files behind."""
+    tmp_path_factory.getbasetemp()  # pytest's own folder is made before, and stays where it is
+    own = tempfile.TemporaryDirectory(prefix="test-", ignore_cleanup_errors=True)
+    with own as folder, pytest.MonkeyPatch.context() as patch:
+        for name in ("TMPDIR", "TEMP", "TMP"):
+            patch.setenv(name, folder)
+        patch.setattr(tempfile, "tempdir", folder)
+        yield folder
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item):
     """Random numbers of its own for each test, and the same ones in each run: what holds, stays."""
@@ -57,7 +71,7 @@ def pytest_collection_modifyitems(items):
 
 
 # Files that take minutes, and whose tests share only what belongs to one lesson.
-BY_LESSON = ("tests/test_lesson_settings.py", "tests/test_labs.py")
+BY_LESSON = ("tests/course/test_lesson_settings.py", "tests/course/test_labs.py")
 
 
 @pytest.hookimpl(optionalhook=True)  # there is none without xdist

@@ -11,10 +11,12 @@ import sys
 from itertools import count
 from pathlib import Path
 
+import torch
+
+sys.path += [str(Path(__file__).parents[1] / folder) for folder in ("helpers", "package")]
 import killed_runs
 import killed_training
 import test_wordpiece
-import torch
 from training_toys import log_of, timeless
 
 from mlm_lib.wordpiece import WordPieceTokenizer

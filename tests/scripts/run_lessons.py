@@ -6,9 +6,12 @@ import os
 import sys
 import types
 from contextlib import redirect_stdout
+from pathlib import Path
 
 import matplotlib
 import torch
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "course"))
 from test_lesson_settings import run
 
 from classroom.runner import fresh_names

@@ -1,0 +1,49 @@
+"""The settings of Sphinx, which builds the site. `docs/site/build.py` gathers the pages and calls
+Sphinx."""
+
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parents[1])]
+
+project = "Masked language modelling, built from scratch"
+author = copyright = "The MLM course authors"
+language = "en"
+
+extensions = [
+    *("myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.githubpages"),
+    *("ext.first_use", "ext.heard", "ext.lesson_map", "ext.mathml", "ext.names"),
+    *("ext.quiz", "ext.stored_figure"),
+]
+templates_path = ["templates"]
+html_context = {"blank": tags.has("blank")}  # noqa: F821 (Sphinx gives the tags)
+nitpicky = True
+# Types of other packages, in the signatures of ours: their own pages are not on this site.
+nitpick_ignore_regex = [("py:.*", r"(torch|numpy|collections|pathlib|typing)\..*")]
+
+# Lessons are shown with the outputs that they were committed with, and never executed here.
+nb_execution_mode = "off"
+nb_code_prompt_show, nb_code_prompt_hide = "Show the answer", "Hide the answer"
+myst_enable_extensions = ["dollarmath"]
+html_math_renderer = "mathml"
+
+default_role = "name"
+autodoc_default_options = {"members": True, "member-order": "bysource"}
+autodoc_typehints = "none"
+napoleon_numpy_docstring = False
+napoleon_use_rtype = False
+
+html_theme = "furo"
+html_title = project
+html_static_path = ["static"]
+html_css_files, html_js_files = ["site.css"], ["site.js"]
+html_favicon = "static/mark.svg"
+html_copy_source = html_show_sourcelink = False
+pygments_style, pygments_dark_style = "a11y-high-contrast-light", "a11y-high-contrast-dark"
+html_sidebars = {
+    "**": [
+        *("sidebar/brand.html", "sidebar/search.html", "sidebar/scroll-start.html"),
+        *("sidebar/navigation.html", "sidebar/blank.html", "sidebar/scroll-end.html"),
+    ]
+}

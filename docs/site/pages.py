@@ -1,0 +1,101 @@
+"""Gathers the pages of the site in one folder, from which Sphinx builds the site.
+
+The pages of docs/ are at the top of the folder. Lessons are in `notebooks/` and the students'
+editions of the labs in `notebooks/labs/`, as in the repository, so that the links between them
+hold. A page for each module of the package is written into `api/`.
+"""
+
+import ast
+import json
+import re
+import shutil
+from pathlib import Path
+
+from classroom.edition import student_edition
+from classroom.lab import labs
+
+ROOT = Path(__file__).resolve().parents[2]
+LESSON = re.compile(r"(?:[Bb]uilt in|In|A task of) lesson (\d\d)|[Ll]essons? (\d\d)")
+
+
+def gather(folder: Path) -> None:
+    """Write all pages into the new folder `folder`."""
+    (folder / "notebooks" / "labs").mkdir(parents=True)
+    (folder / "api").mkdir()
+    for page in (ROOT / "docs").glob("*.md"):
+        shutil.copy(page, folder)
+    shutil.copytree(ROOT / "docs" / "curves", folder / "curves")
+    shutil.copy(ROOT / "benchmarks" / "README.md", folder / "benchmarks.md")
+    titles = {}
+    for lesson in sorted((ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb")):
+        (folder / "notebooks" / lesson.name).write_text(lesson_page(lesson), "utf-8")
+        titles[lesson.name[:2]] = title(lesson)
+    for lab in labs().values():
+        edition = student_edition(json.loads(lab.read_text("utf-8")))
+        (folder / "notebooks" / "labs" / lab.name).write_text(json.dumps(edition), "utf-8")
+    write_api(folder / "api", titles)
+
+
+def lesson_page(lesson: Path) -> str:
+    """A lesson with two cells that only the site shows: the link to its slides, and its questions
+    before the references."""
+    told = lesson.read_text("utf-8").replace(
+        "](../docs/", "](../"
+    )  # the pages of docs/ are at the top
+    notebook = json.loads(told)
+    cells = notebook["cells"]
+    (end,) = [at for at, cell in enumerate(cells) if "".join(cell["source"]).startswith(END)]
+    for place, name, text in ((end, "quiz", QUIZ), (1, "slides", SLIDES)):
+        source = text.format(number=lesson.name[:2], stem=lesson.stem)
+        cell = {"id": name, "cell_type": "markdown", "metadata": {}, "source": source}
+        cells.insert(place, cell)
+    return json.dumps(notebook)
+
+
+END = "## References"
+QUIZ = """## Three questions
+
+Each wrong option is a mistake that the labs have seen made.
+
+```{{quiz}} {number}
+```"""
+SLIDES = """```{{only}} slides
+<p><a href="../slides/{stem}.html">Slides of this lesson</a></p>
+```"""
+
+
+def title(notebook: Path) -> str:
+    """The heading of a notebook, such as "02 · Masking: ..."."""
+    first = json.loads(notebook.read_text("utf-8"))["cells"][0]["source"]
+    return "".join(first).splitlines()[0].removeprefix("# ")
+
+
+def built_in(module: Path) -> str:
+    """The number of the lesson that builds a module, which its docstring names, or ""."""
+    told = ast.get_docstring(ast.parse(module.read_text("utf-8")))
+    told = " ".join(told.split())
+    found = [match[1] or match[2] for match in LESSON.finditer(told)]
+    exact = [match[1] for match in LESSON.finditer(told) if match[1]]
+    return (exact or found or [""])[0]
+
+
+def write_api(folder: Path, titles: dict[str, str]) -> None:
+    """Write a page for each module, and a page that lists the modules by their lesson."""
+    groups: dict[str, list[str]] = {}
+    for module in sorted((ROOT / "mlm_lib").rglob("[a-z]*.py")):
+        name = ".".join(module.relative_to(ROOT / "mlm_lib").with_suffix("").parts)
+        number = "" if name.startswith("engine.") else built_in(module)
+        groups.setdefault(number, []).append(name)
+        page = f"{name}\n{'=' * len(name)}\n\n.. automodule:: mlm_lib.{name}\n"
+        (folder / f"{name}.rst").write_text(page, "utf-8")
+    lines = ["The package", "===========", "", INTRODUCTION, ""]
+    for number in sorted(groups, key=lambda number: (not number, number)):
+        heading = titles.get(number, f"Lesson {number}" if number else "Behind the lessons")
+        lines += [heading, "-" * len(heading), "", ".. toctree::", "   :maxdepth: 1", ""]
+        lines += [*(f"   {name}" for name in groups[number]), ""]
+    (folder / "index.rst").write_text("\n".join(lines), "utf-8")
+
+
+INTRODUCTION = """``mlm_lib`` holds what the lessons build, under the lessons' names for it; what no
+lesson builds stands in ``mlm_lib.engine``. Nothing is imported by ``import mlm_lib``: take what you
+need, ``from mlm_lib.masking import mask_tokens``."""

@@ -1,0 +1,202 @@
+"""JupyterLab as `course.py open` opens it: a lesson and a lab run from the first cell to the last,
+and nobody outside this machine is asked for anything."""
+
+import contextlib
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+import pytest
+from browser import chromium, launched, watch
+from notebook_form import normalised, read, text
+
+ROOT = Path(__file__).resolve().parents[2]
+LESSON = ROOT / "notebooks" / "00_start_here.ipynb"
+LONG_LINES = ROOT / "notebooks" / "08_pretraining.ipynb"
+LAB = ROOT / "notebooks" / "labs" / "02_masking_lab.ipynb"
+
+pytestmark = [
+    pytest.mark.site,
+    pytest.mark.skipif(chromium() is None, reason="no Chromium here (Debian: chromium)"),
+]
+
+# Python imports it first of all, in the server and in its kernels: it writes down whom they ask.
+LISTENER = """
+import os, sys
+
+def listen(event, arguments):
+    if event in ("socket.connect", "socket.getaddrinfo", "socket.sendto"):
+        whom = arguments[1:] if event == "socket.connect" else arguments
+        with open(os.environ["ASKED"], "a") as file:
+            print(event, whom, file=file)
+
+sys.addaudithook(listen)
+"""
+
+CODE_IN_VIEW = """() => [...document.querySelectorAll(".jp-CodeCell .cm-scroller")].map(
+    code => [code.innerText.slice(0, 80), code.scrollWidth, code.clientWidth])"""
+# Down by half a window; true at the end.
+SCROLL = """() => {
+    const panel = document.querySelector(".jp-WindowedPanel-outer");
+    panel.scrollBy(0, panel.clientHeight / 2);
+    return panel.scrollTop + panel.clientHeight >= panel.scrollHeight - 2;
+}"""
+
+
+@pytest.fixture(scope="module")
+def house(tmp_path_factory):
+    """A folder with a home that is empty, the notebooks, and what listens to the server."""
+    folder = tmp_path_factory.mktemp("house")
+    for name in ("home", "listener", "notebooks"):
+        (folder / name).mkdir()
+    (folder / "listener" / "sitecustomize.py").write_text(LISTENER)
+    for path in (LESSON, LONG_LINES, LAB):
+        (folder / "notebooks" / path.name).write_text(text(normalised(read(path), path)), "utf-8")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def server(house):
+    """(address, token) of a JupyterLab begun by course.py."""
+    env = {name: value for name, value in os.environ.items() if not name.startswith("JUPYTER")}
+    env |= {"HOME": str(house / "home"), "ASKED": str(house / "asked.txt")}
+    env["PYTHONPATH"] = os.pathsep.join([str(house / "listener"), str(ROOT)])
+    command = [sys.executable, ROOT / "course.py", "open", "--here", "--notebooks"]
+    command += [house / "notebooks", "--", "--no-browser", "--port=0"]
+    env["JUPYTERLAB_WORKSPACES_DIR"] = str(house / "workspaces")  # and not this checkout's
+    log = house / "log.txt"
+    with (
+        open(log, "w") as file,
+        subprocess.Popen(command, cwd=house, env=env, stdout=file, stderr=file) as process,
+    ):
+        try:
+            yield wait_for(lambda: address_in(log.read_text()), 120, log.read_text)
+        finally:
+            with contextlib.suppress(Exception):
+                ask(*address_in(log.read_text()), "api/shutdown", data=b"")
+            try:
+                process.wait(20)
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+
+def address_in(log):
+    found = re.search(r"(http://localhost:\d+)/\S*\?token=(\w+)", log)
+    return found and found.groups()
+
+
+def ask(address, token, what, data=None):
+    headers = {"Authorization": f"token {token}"}
+    request = urllib.request.Request(f"{address}/{what}", data=data, headers=headers)
+    with urllib.request.urlopen(request, timeout=10) as answer:
+        return answer.read()
+
+
+def wait_for(look, seconds, told=str):
+    """What `look` finds, as soon as it finds something."""
+    end = time.monotonic() + seconds
+    while not (found := look()):
+        assert time.monotonic() < end, told()
+        time.sleep(0.2)
+    return found
+
+
+@pytest.fixture
+def open_notebook(server):
+    """Opens a notebook in a window too narrow for a line of 100 characters; at the end nothing may
+    have gone wrong."""
+    address, token = server
+    with launched() as browser:
+        page = browser.new_page(viewport={"width": 1024, "height": 768})
+        page.set_default_timeout(60_000)
+        found = watch(page, address)
+
+        def open_(name):
+            page.goto(f"{address}/lab/tree/{name}?token={token}&reset")
+            page.wait_for_selector(".jp-Notebook .jp-CodeCell .cm-content")
+            page.wait_for_selector("text=/Python 3 .ipykernel. . Idle/")
+            return page
+
+        yield open_
+        assert found == []
+
+
+def choose(page, menu, entry):
+    page.locator(".lm-MenuBar-itemLabel", has_text=re.compile(f"^{menu}$")).click()
+    page.locator(".lm-Menu-itemLabel", has_text=re.compile(f"^{entry}")).click()
+
+
+def saved(page, path):
+    """The code cells, as JupyterLab has just written them; none while it is writing."""
+    page.keyboard.press("Control+s")
+    page.wait_for_timeout(1000)
+    try:
+        cells = json.loads(path.read_text("utf-8"))["cells"]
+    except ValueError:
+        return []
+    return [cell for cell in cells if cell["cell_type"] == "code"]
+
+
+def picture_is_seen(page):
+    image = page.locator(".jp-OutputArea-output img").first
+    image.scroll_into_view_if_needed()
+    return image.is_visible() and image.evaluate("image => image.naturalWidth") > 300
+
+
+@pytest.mark.parametrize("path", [LESSON, LAB], ids=lambda path: path.stem)
+def test_it_runs_from_the_first_cell_to_the_last(open_notebook, server, house, path):
+    page = open_notebook(path.name)
+    copy = house / "notebooks" / path.name
+    choose(page, "Edit", "Clear Outputs of All Cells")
+
+    def cleared():
+        cells = saved(page, copy)
+        return cells and not any(cell["outputs"] for cell in cells)
+
+    wait_for(cleared, 60)
+    assert page.locator(".jp-OutputArea-output img").count() == 0
+
+    choose(page, "Kernel", "Restart Kernel and Run All Cells")
+    page.locator(".jp-Dialog button", has_text="Restart").click()
+    page.locator(".jp-Dialog").wait_for(state="detached")
+
+    def ran():
+        cells = saved(page, copy)
+        counts = [cell["execution_count"] for cell in cells]
+        return cells if cells and counts == list(range(1, len(cells) + 1)) else None
+
+    cells = wait_for(ran, 240, lambda: copy.read_text("utf-8"))
+    outputs = [output for cell in cells for output in cell["outputs"]]
+    assert not [output for output in outputs if output["output_type"] == "error"]
+    assert picture_is_seen(page)
+
+    choose(page, "Kernel", "Shut Down Kernel")
+    wait_for(lambda: json.loads(ask(*server, "api/kernels")) == [], 20)
+
+
+def test_no_code_is_cut_off_and_nothing_pops_up(open_notebook):
+    page = open_notebook(LONG_LINES.name)
+    widths = {}
+    for _ in range(100):  # only the cells near the window exist
+        widths |= {begin: (width, room) for begin, width, room in page.evaluate(CODE_IN_VIEW)}
+        if page.evaluate(SCROLL):
+            break
+        page.wait_for_timeout(100)
+    assert len(widths) > 20
+    assert {begin: both for begin, both in widths.items() if both[0] > both[1]} == {}
+    assert page.locator(".jp-Dialog, .Toastify__toast").count() == 0
+    assert picture_is_seen(page)  # as it is stored, in a notebook that nobody has trusted yet
+
+
+def test_nobody_outside_was_asked_and_the_readers_own_settings_are_as_they_were(house, server):
+    asked = (house / "asked.txt").read_text().splitlines()
+    assert asked, "the listener hears the server bind its port"
+    local = r"'localhost'|'127\.0\.0\.1'|'::1'|None|\(b?''|\('?/"
+    assert [line for line in asked if not re.search(local, line)] == []
+    own = house / "home" / ".jupyter"
+    assert [path for path in own.rglob("*") if path.is_file() and path.name != "migrated"] == []

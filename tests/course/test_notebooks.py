@@ -1,0 +1,149 @@
+"""What every lesson owes its reader. Outputs are compared by nbval, style is `notebook_style`'s."""
+
+import ast
+import re
+from pathlib import Path
+
+import nbformat
+import pytest
+from notebook_doors import LINK, is_guard
+from notebook_form import ANSWER, FOLDED, alternative_texts, normalised, read, text
+from notebook_style import of_code, of_prose
+
+ROOT = Path(__file__).parents[2]
+LESSONS = sorted((ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb"))
+
+
+@pytest.fixture(scope="module", params=LESSONS, ids=lambda path: path.stem)
+def lesson(request):
+    return read(request.param)
+
+
+def code(lesson):
+    """The code cells that teach: the guard, which gets the course for Colab, is none of them."""
+    return [cell for cell in lesson.cells if cell.cell_type == "code" and not is_guard(cell)]
+
+
+def markdown(lesson):
+    cells = [cell.source for cell in lesson.cells if cell.cell_type == "markdown"]
+    return [LINK.sub("", cell) for cell in cells]
+
+
+def outputs(lesson):
+    return [output for cell in code(lesson) for output in cell.outputs]
+
+
+def test_the_lessons_are_numbered_without_gaps():
+    assert [path.stem[:2] for path in LESSONS] == [
+        f"{number:02d}" for number in range(len(LESSONS))
+    ]
+    assert len(LESSONS) >= 5
+
+
+@pytest.mark.parametrize("path", LESSONS, ids=lambda path: path.stem)
+def test_the_file_is_in_its_stored_form(path):
+    assert path.read_text(encoding="utf-8") == text(normalised(read(path), path)), (
+        f"run: python tools/notebook_form.py {path}"
+    )
+
+
+@pytest.mark.parametrize("path", LESSONS, ids=lambda path: path.stem)
+def test_the_file_stays_small(path):
+    assert path.stat().st_size < 500_000
+
+
+def test_every_code_cell_was_executed_in_order_and_without_an_error(lesson):
+    cells = [cell for cell in lesson.cells if cell.cell_type == "code"]
+    assert [cell.execution_count for cell in cells] == list(range(1, len(cells) + 1))
+    assert all(output.output_type != "error" for output in outputs(lesson))
+
+
+def test_nothing_was_written_to_standard_error(lesson):
+    assert [
+        o.text for o in outputs(lesson) if o.output_type == "stream" and o.name == "stderr"
+    ] == []
+
+
+def test_outputs_name_no_path_of_a_machine(lesson):
+    stored = nbformat.writes(lesson)
+    assert not re.search(
+        r"/(?:home|root|Users|work|tmp)/|[A-Z]:\\\\|ipykernel_\d+|site-packages/", stored
+    )
+
+
+def test_one_cell_holds_plain_parameters(lesson):
+    tagged = [cell for cell in lesson.cells if "parameters" in cell.metadata.get("tags", [])]
+    assert len(tagged) == 1 and tagged[0].cell_type == "code"
+    values = {}
+    for line in ast.parse(tagged[0].source).body:
+        assert isinstance(line, ast.Assign) and len(line.targets) == 1, "only NAME = literal"
+        values[line.targets[0].id] = ast.literal_eval(line.value)
+    assert values["SEED"] == 0 and values["DEVICE"] == "auto"
+    assert values["CHECKPOINT"] in ("course-bert", "course-writer")  # both come with the course
+
+
+def names_in(cell):
+    return {node.id for node in ast.walk(ast.parse(cell.source)) if isinstance(node, ast.Name)}
+
+
+def test_the_cell_after_the_parameters_checks_them(lesson):
+    cells = code(lesson)
+    place = next(i for i, c in enumerate(cells) if "parameters" in c.metadata.get("tags", []))
+    unchecked = names_in(cells[place]) - names_in(cells[place + 1]) - {"CHECKPOINT", "CORPUS"}
+    assert not unchecked, "a wrong value should meet a sentence there, not an error further down"
+
+
+def test_it_opens_with_the_pipeline_and_its_own_part_lit(lesson):
+    setup = code(lesson)[0]
+    assert re.search(r"^diagrams\.pipeline\(", setup.source, re.M)
+    assert "Lit in this lesson: " in str(setup.outputs)
+
+
+def test_the_answer_to_a_prediction_is_folded(lesson):
+    asked = False
+    for cell in lesson.cells:
+        if cell.cell_type == "markdown" and "**Predict.**" in cell.source:
+            asked = True
+        elif asked and cell.get("outputs"):
+            assert FOLDED in cell.metadata.get("tags", []), cell.source
+            asked = False
+    assert not asked, "a prediction that no cell answers"
+
+
+def test_each_task_is_answered_at_once_in_folded_cells_that_run(lesson):
+    start = next(i for i, c in enumerate(lesson.cells) if c.source.startswith("## Your turn"))
+    answers = [ANSWER in cell.metadata.get("tags", []) for cell in lesson.cells[start + 1 :]]
+    tasks = re.findall(r"^\d\. ", lesson.cells[start].source, re.M)
+    assert answers == [True] * len(tasks) + [False] * 2  # recap and references close the lesson
+    assert all(cell.outputs for cell in lesson.cells[start + 1 : -2])
+
+
+def test_it_shows_equality_and_a_check_that_fails(lesson):
+    assert any(re.search(r"^## Equal to", cell, re.M) for cell in markdown(lesson))
+    tries = [
+        node
+        for cell in code(lesson)
+        for node in ast.walk(ast.parse(cell.source))
+        if isinstance(node, ast.Try)
+    ]
+    caught = [handler.type.id for node in tries for handler in node.handlers]
+    assert "AssertionError" in caught, "break one thing and show the check failing"
+
+
+@pytest.mark.parametrize("path", LESSONS[1:], ids=lambda path: path.stem)
+def test_its_tasks_lead_to_its_lab(path):
+    (tasks,) = [cell for cell in markdown(read(path)) if cell.startswith("## Your turn")]
+    assert f"(labs/{path.stem}_lab.ipynb)" in tasks
+    assert f"course.py labs start {path.stem[:2]}`" in tasks
+
+
+def test_every_figure_has_alternative_text(lesson):
+    figures = [alternative_texts(cell) for cell in lesson.cells if alternative_texts(cell)]
+    assert figures and min(len(told) for figure in figures for told in figure) > 30
+
+
+def test_a_remark_on_style_is_made_where_a_cell_is_too_loud_or_a_line_too_long():
+    assert list(of_prose("A sentence that says enough. " * 50)) == []
+    assert len(list(of_prose("Let's simply go!"))) == 2
+    assert len(list(of_code("named = lambda x: x\n" + "x = 1\n" * 50))) == 1
+    assert len(list(of_code("x" * 101))) == 1

@@ -1,0 +1,89 @@
+"""README.md and docs/using.md: what they show and link to is there, what they say to run runs."""
+
+import json
+import re
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+from notebook_doors import PYPROJECT, REPOSITORY, ROOT, colab_address
+
+sys.path.insert(0, str(ROOT))
+import course
+
+README = (ROOT / "README.md").read_text("utf-8")
+LESSONS = sorted((ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb"))
+USING = (ROOT / "docs" / "using.md").read_text("utf-8")
+COMMANDS = sorted(set(re.findall(r"python3 course\.py [^`\n]+", README + USING)))
+BADGE = re.compile(r"^\[!\[([^\]]+)\]\(([^)]+)\)\]\(([^)]+)\)$", re.M)
+LINKS = sorted(set(re.findall(r"\]\(([^)]+)\)", README)))
+
+
+def test_the_figure_is_the_one_that_lesson_08_has_stored():
+    pytest.importorskip("sphinx", reason="the docs extra is not installed")
+    from docs.site.floor import floor
+
+    assert "](docs/floor.png)" in README
+    same = (ROOT / "docs" / "floor.png").read_bytes() == floor()  # pytest is slow to compare them
+    assert same, "run: python docs/site/floor.py"
+
+
+def test_the_map_has_every_lesson_with_its_title_and_its_file():
+    rows = re.findall(r"^\| (\d\d) \| \[(.+?)\]\((\S+?)\) \|", README, re.M)
+    titles = []
+    for path in LESSONS:
+        first = "".join(json.loads(path.read_text("utf-8"))["cells"][0]["source"])
+        number, _, title = first.splitlines()[0].removeprefix("# ").partition(" · ")
+        titles.append((number, title, path.relative_to(ROOT).as_posix()))
+    assert rows == titles
+
+
+@pytest.mark.parametrize("link", [link for link in LINKS if "://" not in link])
+def test_a_link_leads_to_a_file_of_the_course(link):
+    assert (ROOT / link).exists()
+
+
+def test_badges_tell_of_this_repository():
+    badges = {name: (picture, target) for name, picture, target in BADGE.findall(README)}
+    assert set(badges) == {"tests", "Open in Colab", "Binder", "MIT licence"}
+    tests = f"{REPOSITORY}/actions/workflows/test.yml"
+    assert badges["tests"] == (f"{tests}/badge.svg", tests)
+    assert (ROOT / ".github/workflows/test.yml").is_file()
+    assert badges["Open in Colab"][1] == colab_address(LESSONS[0])
+    place = REPOSITORY.removeprefix("https://github.com/")
+    start = f"https://mybinder.org/v2/gh/{place}/HEAD?urlpath=lab/tree/"
+    lesson = Path(badges["Binder"][1].removeprefix(start))
+    assert badges["Binder"][1].startswith(start) and ROOT / lesson == LESSONS[0]
+    licence = PYPROJECT["project"]["license"]
+    assert badges["MIT licence"][0].endswith(f"licence-{licence}-blue")
+    assert (ROOT / badges["MIT licence"][1]).read_text("utf-8").startswith(licence)
+
+
+def test_what_is_told_stands_on_the_first_screens():
+    """What it is, the figure, the commands that run, test and open it, and the map come first."""
+    wanted = ["# Masked", "](docs/floor.png)", "course.py run  ", "course.py test  "]
+    wanted += ["course.py open  ", "| 00 |"]
+    places = [README.index(text) for text in wanted]
+    assert places == sorted(places)
+    assert README[: places[-1]].count("\n") < 32
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_is_one_that_course_py_takes(command, tmp_path, monkeypatch):
+    (tmp_path / "FOLDER").mkdir()
+    monkeypatch.chdir(tmp_path)
+    args = course.parse(shlex.split(command, comments=True)[2:])
+    if args.command == "labs":  # which another program reads
+        course.parse_labs(args.passed_on)
+
+
+def test_the_course_is_cloned_from_where_it_is():
+    assert f"git clone {REPOSITORY} &&" in USING and f"pip install git+{REPOSITORY}`" in USING
+
+
+def test_the_package_alone_runs_as_it_is_shown(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (shown,) = re.findall(r"```python\n(.+?)```", USING, re.S)
+    exec(shown, names := {})
+    assert names["loss"].item() > 0 and (tmp_path / "my-bert" / "config.json").is_file()

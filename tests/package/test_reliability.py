@@ -1,0 +1,57 @@
+"""What docs/reliability.md promises of other machines, and that each test it names is there."""
+
+import ast
+import os
+import re
+from pathlib import Path
+
+import pytest
+from hub import answer_of, start
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs" / "reliability.md").read_text(encoding="utf-8")
+
+
+def test_each_test_that_the_page_names_is_there():
+    named = re.findall(r"`(test_\w+)\.(test_\w+)`", PAGE)
+    assert len(named) > 30
+    files = {path.stem: path for path in (ROOT / "tests").glob("*/test_*.py")}
+    for file, test in named:
+        tree = ast.parse(files[file].read_text(encoding="utf-8"))
+        assert test in {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}, test
+
+
+def test_the_plan_of_the_page_on_scaling_prints_what_stands_below_it(capsys):
+    page = (ROOT / "docs" / "scaling.md").read_text(encoding="utf-8")
+    code, told = re.search(r"```python\n(.*?)```\n```\n(.*?)```", page, re.S).groups()
+    exec(code)
+    assert capsys.readouterr().out == told
+
+
+@pytest.fixture(scope="module")
+def found():
+    """By the settings of a processor: what was drawn, a floor, and some trained weights."""
+    settings = {
+        "one thread": {"OMP_NUM_THREADS": "1"},
+        "again": {"OMP_NUM_THREADS": "1"},
+        "two threads": {"OMP_NUM_THREADS": "2", "OMP_WAIT_POLICY": "PASSIVE"},
+        "an old processor": {"OMP_NUM_THREADS": "1", "ATEN_CPU_CAPABILITY": "default"},
+    }
+    started = {name: start("seeded_digests.py", env) for name, env in settings.items()}
+    return {name: answer_of(process) for name, process in started.items()}
+
+
+@pytest.mark.slow
+def test_the_same_program_gives_the_same_bits(found):
+    assert found["one thread"] == found["again"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("other", ["two threads", "an old processor"])
+def test_what_a_seed_draws_is_the_same_everywhere_and_what_is_computed_nearly(found, other):
+    one, two = found["one thread"], found[other]
+    assert one["drawn"] == two["drawn"]
+    assert one["floor"] == pytest.approx(two["floor"], rel=1e-12)
+    assert one["weights"] == pytest.approx(two["weights"], abs=1e-5)
+    if other == "an old processor" and os.uname().machine == "x86_64":
+        assert one["weights"] != two["weights"]  # or the setting did nothing

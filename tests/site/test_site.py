@@ -1,0 +1,277 @@
+"""The built site: what its pages hold, where their links lead, what they ask of other hosts."""
+
+import json
+import re
+import sys
+from html import unescape
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import pytest
+from built_site import ROOT, read_page
+from notebook_form import ANSWER, FOLDED, SET_UP, alternative_texts, read
+
+from classroom.lab import labs, read_lab
+from classroom.questions import questions
+
+sys.path.insert(0, str(ROOT))
+from docs.site import build as site_builder
+from docs.site import pages as site_pages
+
+pytestmark = pytest.mark.site
+LESSONS = sorted((ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb"))
+MODULES = [f"engine.{path.stem}" for path in (ROOT / "mlm_lib/engine").glob("[a-z]*.py")]
+MODULES += [path.stem for path in (ROOT / "mlm_lib").glob("[a-z]*.py")]
+
+every_lesson = pytest.mark.parametrize("lesson", LESSONS, ids=lambda path: path.stem)
+
+
+@pytest.fixture(scope="session")
+def pages(site):
+    """{path below the site: page}"""
+    return {str(p.relative_to(site).as_posix()): read_page(p) for p in site.rglob("*.html")}
+
+
+def page_of(pages, lesson):
+    return pages[f"notebooks/{lesson.stem}.html"]
+
+
+# ---- what is there -------------------------------------------------------------------------------
+
+
+def test_every_lesson_lab_and_module_has_its_page(pages):
+    expected = {f"notebooks/{path.stem}.html" for path in LESSONS}
+    expected |= {f"notebooks/labs/{path.stem}.html" for path in labs().values()}
+    expected |= {f"api/{name}.html" for name in MODULES}
+    others = {"index", "glossary", "benchmarks", "practise", "instructors", "labs", "search"}
+    assert expected | {f"{name}.html" for name in others} <= set(pages)
+
+
+def test_home_maps_all_lessons_and_shows_the_floor(pages):
+    home = pages["index.html"]
+    assert all(f"notebooks/{path.stem}.html" in links(home) for path in LESSONS)
+    (figure,) = [image for image in home.all("img") if "floor" in image["alt"]]
+    assert figure["src"].startswith("data:image/png;base64,")
+    assert "python3 course.py run" in home.text and "python3 course.py test" in home.text
+
+
+@every_lesson
+def test_a_lesson_shows_every_figure_with_its_text(pages, lesson):
+    stored = [alt for cell in read(lesson).cells for alt in alternative_texts(cell)]
+    shown = [image["alt"] for image in page_of(pages, lesson).all("img")]
+    assert shown == stored and min(map(len, stored)) > 30
+
+
+def test_no_picture_of_the_site_is_without_its_text(pages):
+    for name, page in pages.items():
+        assert all((image.get("alt") or "").strip() for image in page.all("img")), name
+
+
+@every_lesson
+def test_a_lesson_shows_the_outputs_that_are_stored_with_it(pages, lesson):
+    text = "".join(page_of(pages, lesson).text.split())
+    for cell in read(lesson).cells:
+        for output in cell.get("outputs", []):
+            if output.get("name") == "stdout":
+                assert "".join(output.text.split()) in text, output.text[:80]
+
+
+@every_lesson
+def test_the_set_up_and_all_answers_are_folded(pages, lesson):
+    cells = [(cell.metadata.get("tags", []), cell) for cell in read(lesson).cells]
+    answers = sum(FOLDED in tags and bool(cell.outputs) for tags, cell in cells)
+    set_up = sum(SET_UP in tags for tags, _ in cells)
+    tasks = sum(ANSWER in tags for tags, _ in cells)
+    folded = page_of(pages, lesson).classed("hide")
+    assert len(folded) == answers + set_up + tasks and answers and set_up >= 2 and tasks >= 2
+    assert not any("open" in attributes for attributes in folded)
+    assert page_of(pages, lesson).text.count("Show the set-up") == set_up
+    assert page_of(pages, lesson).text.count("Show what answers task") == tasks
+    assert not any("aria-label" in a for a in page_of(pages, lesson).all("summary"))
+    assert page_of(pages, lesson).text.count("Show the answer") == answers
+
+
+@pytest.mark.parametrize("key", labs())
+def test_a_lab_is_shown_as_students_get_it(pages, key):
+    path = labs()[key]
+    text = "".join(pages[f"notebooks/labs/{path.stem}.html"].text.split())
+    assert "BEGINSOLUTION" not in text and "BEGINHIDDENTESTS" not in text
+    for task in read_lab(path).tasks:
+        assert "".join(f"Task {task.name} waits for your code here".split()) in text
+        (solution,) = re.findall("### BEGIN SOLUTION(.*?)### END", task.solution, re.S)[:1]
+        assert "".join(solution.split()) not in text
+
+
+def bare(text):
+    """Letters and digits alone: what Markdown and typography leave as it is."""
+    return re.sub(r"[\W_]", "", text)
+
+
+@every_lesson
+def test_a_lesson_ends_with_its_questions_and_their_answers_in_a_fold(pages, lesson):
+    page = page_of(pages, lesson)
+    text, asked = bare(page.text), questions(lesson.name[:2], "site")
+    assert len(page.classed("quiz")) == len(asked) == 3
+    for one in asked:
+        says = "".join(option.say for option in one.options)
+        told = "".join(f"{'Wrong' if o.mistake else 'Right'}. {o.because}" for o in one.options)
+        code = one.ask.replace("```python", "")
+        assert bare(f"{code}{says}Show the key{told}") in text, one.ask
+    assert len(page.classed("right")) == 2 * 3 and len(page.classed("wrong")) == 2 * 9
+    for one in questions(lesson.name[:2], "teacher"):
+        assert bare(one.ask.replace("```python", "")) not in text, "this one is for a class"
+
+
+# ---- links ---------------------------------------------------------------------------------------
+
+
+def links(page):
+    """Where a page leads, and what it is made of: all that is no other host's and no data."""
+    found = [a["href"] for a in page.all("a") + page.all("link") if a.get("href")]
+    found += [a["src"] for a in page.all("script") + page.all("img") if a.get("src")]
+    return [one for one in found if not urlsplit(one).scheme]
+
+
+def test_every_link_leads_to_a_page_and_to_a_place_on_it(site, pages):
+    for name, page in pages.items():
+        for link in links(page):
+            path, place = unquote(urlsplit(link).path), unquote(urlsplit(link).fragment)
+            target = (site / name).parent / path if path else site / name
+            assert target.is_file(), f"{name} leads to {link}"
+            if place and target.suffix == ".html":
+                key = target.resolve().relative_to(site.resolve()).as_posix()
+                assert place in pages[key].ids, f"{name} leads to {link}"
+
+
+def test_links_hold_wherever_the_site_is_put(pages):
+    for name, page in pages.items():
+        assert not [link for link in links(page) if link.startswith("/")], name
+
+
+OWN = re.compile(r"(?!https?:|//)")
+
+
+def test_nothing_is_fetched_from_another_host(site, pages):
+    """Links that a reader may follow lead anywhere; what a browser fetches by itself is ours."""
+    for name, page in pages.items():
+        for tag, attributes in page.tags:
+            if tag != "a":
+                found = [attributes.get(key) or "" for key in ("src", "href", "srcset", "data")]
+                assert all(OWN.match(one) for one in found), f"{name}: {tag} {found}"
+    for sheet in site.rglob("*.css"):
+        found = re.findall(r"url\(\s*['\"]?([^)]*)|@import\s+['\"](.*?)['\"]", sheet.read_text())
+        assert all(OWN.match("".join(one)) for one in found), f"{sheet.name}: {found}"
+
+
+def test_formulas_need_no_script(pages):
+    (lab,) = [page for name, page in pages.items() if "01_tokenization_lab" in name]
+    assert lab.all("math") and "\\cdot" not in lab.text
+    scripts = {a["src"] for page in pages.values() for a in page.all("script") if a.get("src")}
+    assert scripts and not [one for one in scripts if "mathjax" in one.lower()]
+
+
+# ---- the glossary and the package ----------------------------------------------------------------
+
+
+def entries():
+    """The glossary's text as it was written: [(terms, definition, lesson)]."""
+    body = (ROOT / "docs" / "glossary.md").read_text("utf-8").split(":sorted:")[1]
+    for block in body.strip().removesuffix("```").strip().split("\n\n"):
+        *terms, meaning = block.splitlines()
+        yield terms, meaning.strip(), re.search(r"\[Lesson (\d\d)\]\(notebooks/\1", meaning)
+
+
+@pytest.mark.parametrize("entry", list(entries()), ids=lambda entry: entry[0][0])
+def test_a_term_names_a_lesson_that_leads_to_it_at_its_first_use(pages, entry):
+    terms, meaning, number = entry
+    assert number, "the lesson that introduces the term is missing, or its link is another's"
+    (lesson,) = [path for path in LESSONS if path.name.startswith(number[1])]
+    page = page_of(pages, lesson)
+    plain = terms[0].encode("ascii", "ignore").decode()
+    place = "term-" + re.sub("[^A-Za-z0-9]+", "-", plain)
+    assert place in pages["glossary.html"].ids
+    leading = [a for a in page.classed("term") if a["href"] == f"../glossary.html#{place}"]
+    in_its_title = terms[0].lower() in site_pages.title(lesson).lower()
+    assert len(leading) == 1 or in_its_title, f"{lesson.stem} has {len(leading)} of {terms}"
+    assert all(a["title"] for a in leading)
+
+
+def test_the_package_is_told_page_by_page_and_its_names_lead_on(pages):
+    masking, training = pages["api/masking.html"], pages["api/training.html"]
+    assert "mlm_lib.masking.mask_tokens" in masking.ids
+    assert "masked_lm.html#mlm_lib.masked_lm.MaskedLanguageModel" in links(training)
+    assert "#mlm_lib.masking.mask_tokens" in links(masking), "the link to a name itself"
+    for word in ("rate", "generator"):  # an argument, which is no name of the package
+        assert not [link for link in links(masking) if link.endswith(f".{word}")]
+    told = "an argument is no module, though there is one of its name"
+    assert "spans.html#module-mlm_lib.masking" not in links(masking), told
+
+
+def test_each_module_stands_under_the_lesson_that_builds_it():
+    top = [name for name in MODULES if "." not in name]
+    built = {name: site_pages.built_in(ROOT / "mlm_lib" / f"{name}.py") for name in top}
+    assert built["masking"] == "02" and built["encoder"] == "06" and built["modern"] == "16"
+    assert built["checks"] == built["plots"] == ""
+    told = (ROOT / "README.md").read_text("utf-8")
+    for number, files in re.findall(r"^\| (\d\d) \|[^|]*\|([^|]*)\|", told, re.M):
+        assert all(built[name] == number for name in re.findall(r"`(\w+)\.py`", files)), number
+
+
+def test_the_search_knows_the_words_of_lessons_and_the_names_of_the_package(site):
+    index = (site / "searchindex.js").read_text("utf-8")
+    assert '"mask_tokens"' in index and '"notebooks/11_sampled_softmax"' in index
+
+
+def test_the_site_is_small(site):
+    sizes = {path: path.stat().st_size for path in site.rglob("*") if path.is_file()}
+    blank = sum(size for path, size in sizes.items() if "fill-the-blank" in path.parts)
+    pages = [path for path in sizes if path.suffix == ".html"]
+    assert max(sizes[path] for path in pages) < 1e6
+    assert sum(sizes.values()) - blank < 2e5 * len(pages)
+
+
+# ---- building it ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def one_page(monkeypatch):
+    """A site of a single page, whose text is given."""
+
+    def gather_text(text):
+        def gather(folder):
+            folder.mkdir(parents=True)
+            (folder / "index.md").write_text(text, "utf-8")
+
+        monkeypatch.setattr(site_pages, "gather", gather)
+
+    monkeypatch.setattr(site_builder, "BLANK", Path("nowhere"))
+    monkeypatch.setattr(site_builder, "has_slides", lambda: False)
+    return gather_text
+
+
+def test_a_warning_fails_and_leaves_the_site_that_was_there(tmp_path, one_page, capsys):
+    out = tmp_path / "site"
+    one_page("# Home\n\nWhole.\n")
+    assert site_builder.main(["--out", str(out)]) == 0
+    assert "Whole." in (out / "index.html").read_text("utf-8")
+    one_page("# Home\n\n[broken](nowhere.md)\n")
+    assert site_builder.main(["--out", str(out)]) != 0
+    assert "nowhere.md" in capsys.readouterr().err
+    assert "Whole." in (out / "index.html").read_text("utf-8")
+    assert list(tmp_path.iterdir()) == [out], "nothing half-built is left behind"
+
+
+def test_a_folder_that_holds_something_else_is_left_alone(tmp_path, one_page, capsys):
+    (tmp_path / "letter.txt").write_text("dear")
+    one_page("# Home\n")
+    assert site_builder.main(["--out", str(tmp_path)]) == 2
+    assert "something else than a site" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["letter.txt"]
+
+
+def test_a_figure_that_its_lesson_has_not_is_an_error():
+    from docs.site.ext.stored_figure import images
+
+    notebook = json.loads(LESSONS[8].read_text("utf-8"))
+    assert any("floor" in unescape(image) for image in images(notebook))
+    assert not any("no figure says this" in image for image in images(notebook))

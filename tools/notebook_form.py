@@ -1,0 +1,168 @@
+"""Brings notebooks into the form in which they are stored, so that two executions with the same
+outputs give the same file.
+
+`python tools/notebook_form.py notebooks/02_masking.ipynb` rewrites a file in this form. A test
+checks that all notebooks have it.
+"""
+
+import re
+import sys
+from html import unescape
+from pathlib import Path
+
+import nbformat
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+from notebook_doors import is_guard, set_doors
+
+from classroom.lab import MARK, POINTS
+from mlm_lib.plots import bundle
+
+# Tags of cells of which a part is folded and opens on a click.
+FOLDED = "hide-output"  # the output, in a cell that answers a prediction
+SET_UP = "hide-input"  # the code, in cells of imports and of checks of the parameters
+ANSWER = "hide-cell"  # code and output, in a cell that answers a task of "Your turn"
+
+MINUTES = re.compile(r"\S+(?: \d+)? minutes to read")  # in the title cell of a lesson
+
+
+def normalised(notebook, path=None):
+    """The notebook in its stored form: without traces of who executed it and when, and with the
+    pieces of each output stream joined. If `path` says where the notebook is stored, it also gets
+    the cell and the link of `notebook_doors`."""
+    notebook = nbformat.from_dict(notebook)
+    if path is not None:
+        set_doors(notebook, path)
+    notebook.metadata = nbformat.from_dict(
+        {
+            "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
+            "language_info": {"name": "python"},
+            **{key: value for key, value in notebook.metadata.items() if key == "mlm_course"},
+        }
+    )
+    notebook.nbformat, notebook.nbformat_minor = 4, 5
+    lab = next((mark[2] for cell in notebook.cells if (mark := mark_of(cell))), None)
+    title = next((c for c in notebook.cells if c.cell_type == "markdown"), None)
+    if title and MINUTES.search(title.source):
+        title.source = MINUTES.sub(f"About {minutes(notebook)} minutes to read", title.source)
+    count = given = answers = 0
+    for number, cell in enumerate(notebook.cells):
+        cell.id = f"cell-{number:02d}"
+        tags = cell.metadata.get("tags")
+        kept = {"tags": tags} if tags else {}
+        if "mlm_course" in cell.metadata:  # such as the tolerance of its numbers on another device
+            kept["mlm_course"] = cell.metadata["mlm_course"]
+        if FOLDED in (tags or []):  # the site reads the tag, and JupyterLab reads this
+            kept["jupyter"] = {"outputs_hidden": True}
+        if SET_UP in (tags or []):
+            kept |= {"jupyter": {"source_hidden": True}, "mystnb": prompts("the set-up")}
+        if ANSWER in (tags or []):
+            answers += 1
+            kept["jupyter"] = {"source_hidden": True, "outputs_hidden": True}
+            kept["mystnb"] = prompts(f"what answers task {answers}")
+        if is_guard(cell):
+            kept["jupyter"] = {"source_hidden": True}
+        if lab and cell.cell_type == "code" and not mark_of(cell):
+            given += not is_guard(cell)  # the cell that installs the course comes first, as 0
+            kept |= {"nbgrader": restored(f"given-{lab}-{given}")}
+        kept |= grading(cell)
+        cell.metadata = nbformat.from_dict(kept)
+        if cell.cell_type == "code":
+            if cell.execution_count is not None:
+                count += 1
+                cell.execution_count = count
+            cell.outputs = [_described(output) for output in _joined(cell.outputs)]
+    return notebook
+
+
+def minutes(lesson):
+    """The minutes of a first reading, rounded to five. 150 words or 10 lines of code take a minute,
+    and a prediction takes one and a half. Folded set-up cells and answers to tasks do not count."""
+    words = lines = predictions = 0
+    for cell in lesson.cells:
+        if cell.cell_type == "markdown":
+            words += len(cell.source.split())
+            predictions += "**Predict.**" in cell.source
+        elif not is_guard(cell) and not {SET_UP, ANSWER} & set(cell.metadata.get("tags", [])):
+            lines += sum(bool(line.strip()) for line in cell.source.splitlines())
+    return 5 * max(1, round((words / 150 + lines / 10 + 1.5 * predictions) / 5))
+
+
+def prompts(what):
+    """The texts that the site writes on a folded cell."""
+    return {"code_prompt_show": f"Show {what}", "code_prompt_hide": f"Hide {what}"}
+
+
+def alternative_texts(cell):
+    """The alternative texts of the pictures in a cell's outputs, with "" for a picture without
+    one."""
+    data = [output.get("data", {}) for output in cell.get("outputs", [])]
+    images = re.findall(r"<img\b[^>]*>", " ".join(one.get("text/html", "") for one in data))
+    found = [re.search(r'\balt="([^"]*)"', image) for image in images]
+    bare = sum("image/png" in one and "text/html" not in one for one in data)
+    return [unescape(alt[1]) if alt else "" for alt in found] + [""] * bare
+
+
+def mark_of(cell):
+    """The match of a lab's comment `# TASK` or `# CHECK` in a cell, or None."""
+    return MARK.search(cell.source) if cell.cell_type == "code" else None
+
+
+def restored(name):
+    """nbgrader's metadata for a given cell. nbgrader restores such a cell before it marks, so that
+    a student's change of it has no effect."""
+    form = {"schema_version": 3, "grade_id": name, "task": False}
+    return form | {"grade": False, "solution": False, "locked": True}
+
+
+def grading(cell):
+    """nbgrader's metadata for a task or a check of a lab, and an empty dict for all other cells."""
+    mark = mark_of(cell)
+    if mark is None:
+        return {}
+    asks = mark[1] == "TASK"
+    points = POINTS.search(mark[4])
+    label = mark[4][: points.start()].strip() if points else ""
+    name = [mark[1].lower(), mark[2], mark[3], *([label] if label and not asks else [])]
+    form = {"schema_version": 3, "grade_id": "-".join(name), "task": False}
+    form |= {"grade": not asks, "solution": asks, "locked": not asks}
+    return {"nbgrader": form | ({} if asks else {"points": int(points[1])})}
+
+
+def _joined(outputs):
+    """The outputs with neighbouring pieces of the same stream joined, because it depends on timing
+    where Jupyter cuts a stream into pieces."""
+    out = []
+    for output in outputs:
+        stream = output.get("name")  # only streams have one
+        if out and stream and out[-1].get("name") == stream:
+            out[-1].text += output.text
+        else:
+            out.append(output)
+    return out
+
+
+def _described(output):
+    """A picture whose alternative text stands in the metadata, changed into the form of
+    `plots.bundle`. Every other output stays as it is."""
+    data = output.get("data", {})
+    alt = output.get("metadata", {}).get("image/png", {}).get("alt")
+    if alt and "text/html" not in data:
+        output.data, output.metadata = nbformat.from_dict(bundle(data["image/png"], alt)), {}
+    return output
+
+
+def read(path):
+    """Read a notebook file."""
+    return nbformat.read(path, as_version=4)
+
+
+def text(notebook):
+    """The content of a notebook's file."""
+    return nbformat.writes(notebook, version=4).rstrip("\n") + "\n"
+
+
+if __name__ == "__main__":
+    for name in sys.argv[1:]:
+        form = text(normalised(read(name), name))
+        Path(name).write_text(form, encoding="utf-8", newline="\n")
