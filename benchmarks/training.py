@@ -23,9 +23,10 @@ from transformers import (
 
 from benchmarks.turns import Row, arguments, report
 from mlm_lib.corpus import load_corpus, pack_blocks
+from mlm_lib.engine.precision import precision_taken
 from mlm_lib.masking import MaskingCollator
 from mlm_lib.pretrained import from_hf
-from mlm_lib.training import HeldOut, TrainingConfig, precision_taken, train
+from mlm_lib.training import HeldOut, TrainingConfig, train
 from mlm_lib.wordpiece import SPECIAL_TOKENS, WordPieceTokenizer
 
 RATE = 5e-4

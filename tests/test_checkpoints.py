@@ -6,6 +6,7 @@ import os
 import pickle
 import re
 import shutil
+import time
 import warnings
 from pathlib import Path
 
@@ -33,7 +34,6 @@ from training_toys import (
     weights,
 )
 
-from mlm_lib import training
 from mlm_lib.engine.checkpoints import Checkpoints, fingerprint
 from mlm_lib.modern import ModernConfig, ModernEncoder
 from mlm_lib.wordpiece import WordPieceTokenizer
@@ -229,7 +229,7 @@ class Clock:
 
     def __init__(self, monkeypatch, seconds):
         self.now, self.seconds = 1e6, seconds
-        monkeypatch.setattr(training.time, "perf_counter", lambda: self.now)
+        monkeypatch.setattr(time, "perf_counter", lambda: self.now)
 
     def __call__(self, model, step, row):
         self.now += self.seconds
