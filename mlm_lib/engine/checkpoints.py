@@ -109,8 +109,9 @@ class Checkpoints:
         *before, path = ["the start", *self.all()]
         try:
             weights = load((path / WEIGHTS).read_bytes())
+            file = io.BytesIO((path / STATE).read_bytes())
             # `weights_only` reads tensors and plain values. Any other pickle could run any code.
-            state = torch.load(path / STATE, map_location="cpu", weights_only=True)
+            state = torch.load(file, map_location="cpu", weights_only=True)
         except DAMAGED as error:
             raise self._damaged(path, before[-1], error) from error
         if not (isinstance(state, dict) and isinstance(state.get("run"), dict)):
