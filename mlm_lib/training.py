@@ -21,7 +21,7 @@ from mlm_lib.optimizers import Optimizers
 
 
 def train(model, dataset, collator, config, *, out=None, resume=False, evaluate=None, callbacks=()):
-    """Trains a model in place: makes batches, takes steps, logs, evaluates, writes checkpoints.
+    """Trains a model in place: makes batches, takes steps, logs, evaluates, writes checkpoints::
 
         config = TrainingConfig(steps=1000, learning_rate=1e-3)
         history = train(model, rows, MaskingCollator(tokenizer, seed=0), config, out="run")
@@ -33,7 +33,10 @@ def train(model, dataset, collator, config, *, out=None, resume=False, evaluate=
 
     `torchrun` can start the program in several processes, which then share each batch.
 
-    RESEEDING
+    `train` seeds the global random generators of Python, numpy and torch with `config.seed`, since
+    dropout draws from them. It does not put them back: the random numbers that a program draws
+    after `train` do not depend on how it had seeded the generators before. Seed them again if they
+    should.
 
     Args:
         model: a `MaskedLanguageModel`, a `LanguageModel`, or a masked language model of

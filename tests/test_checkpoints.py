@@ -350,6 +350,16 @@ def test_a_damaged_checkpoint_is_refused_with_the_name_of_the_one_before(
     assert_same(go(out, resume=True)[0], trained[1])
 
 
+@pytest.mark.parametrize("error", [MemoryError, ImportError, PermissionError])
+def test_what_is_no_fault_of_the_checkpoint_is_not_called_damage(out, monkeypatch, error):
+    def fail(*args, **options):
+        raise error("not its fault")
+
+    monkeypatch.setattr(torch, "load", fail)
+    with pytest.raises(error, match="not its fault"):
+        go(out, resume=True)
+
+
 def test_if_the_only_checkpoint_is_damaged_the_run_can_start_anew(out):
     shutil.rmtree(out / "checkpoints" / "step-00000005")
     torn(out / "checkpoints" / "step-00000010" / "state.pt")

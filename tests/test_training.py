@@ -2,6 +2,7 @@
 
 import builtins
 import json
+import random
 import re
 import sys
 
@@ -500,6 +501,16 @@ def test_a_model_that_returns_no_loss_is_refused_with_what_its_batches_lack(make
 
 
 # ---------------------------------------------------------------- other models and collators
+
+
+def test_after_a_run_the_global_generators_stand_where_its_seed_left_them():
+    drawn = []
+    for before, seed in ((1, 0), (2, 0), (2, 5)):
+        random.seed(before), np.random.seed(before), torch.manual_seed(before)
+        go(steps=2, model=tiny_of_transformers(), seed=seed)
+        drawn.append((random.random(), np.random.rand(), torch.rand(1).item()))
+    assert drawn[0] == drawn[1]
+    assert all(one != other for one, other in zip(drawn[1], drawn[2]))
 
 
 @pytest.mark.parametrize("kind", ["transformers", "stratified", "count"])
