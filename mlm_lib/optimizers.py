@@ -1,8 +1,8 @@
-"""The optimizers of a training run: AdamW for most weights, and SparseAdam or Muon for some.
+"""The optimizers of a run: AdamW, and beside it SparseAdam or Muon. Built in lesson 11.
 
-AdamW is built in the lesson on pretraining. SparseAdam trains the weights that have sparse
-gradients, which the lesson on sampled softmax needs. Muon trains the matrices inside the network if
-one asks for it, as the lesson on writing does.
+AdamW trains most weights; the lesson on pretraining builds it. SparseAdam trains the weights that
+have sparse gradients, which the lesson on sampled softmax needs. Muon trains the matrices inside
+the network if one asks for it, as the lesson on writing does.
 """
 
 import torch

@@ -1,6 +1,6 @@
-"""The training loop, `train`, with its settings, an evaluation and a callback.
+"""The training loop, its settings, an evaluation and a callback. Built in lesson 08.
 
-`train` is the loop of the lesson on pretraining: a batch, its loss and gradient, clip, step. It
+`train` is the loop of that lesson, on pretraining: a batch, its loss and gradient, clip, step. It
 also logs, evaluates and writes checkpoints. What surrounds the loop is in `engine/run.py`: the
 device and the processes, the order of the data, the log, the progress bar and the checkpoints.
 """
@@ -33,10 +33,10 @@ def train(model, dataset, collator, config, *, out=None, resume=False, evaluate=
 
     `torchrun` can start the program in several processes, which then share each batch.
 
-    `train` seeds the global random generators of Python, numpy and torch with `config.seed`, since
-    dropout draws from them. It does not put them back: the random numbers that a program draws
-    after `train` do not depend on how it had seeded the generators before. Seed them again if they
-    should.
+    `train` seeds the global random generators of Python, numpy and torch with `config.seed`,
+    because dropout draws from them. It does not put them back afterwards. So the random numbers
+    that a program draws after `train` do not depend on the seed that the program had set before.
+    Set the seed again after `train` if they should.
 
     Args:
         model: a `MaskedLanguageModel`, a `LanguageModel`, or a masked language model of
@@ -85,9 +85,9 @@ def train(model, dataset, collator, config, *, out=None, resume=False, evaluate=
             # 1) A batch, masked afresh.
             batch = collator(run.sampler.next())
 
-            # 2) The loss and its gradient. A batch has one part, or several of them with
-            #    `gradient_accumulation_steps` and with several processes. The gradients of the
-            #    parts add up to the gradient of the whole batch.
+            # 2) The loss and its gradient. The batch is one part, unless it is divided by
+            #    `gradient_accumulation_steps` or among several processes. Then the gradients of
+            #    the parts add up to the gradient of the whole batch.
             loss = 0.0
             for part in run.parts(batch):
                 with run.gradients_for(part):
@@ -98,19 +98,19 @@ def train(model, dataset, collator, config, *, out=None, resume=False, evaluate=
                 loss = loss + part_loss.detach()
             loss = run.average(loss)
 
-            # 3) Clip: every weight now has its gradient in `weight.grad`, and all gradients
-            #    together are scaled down to a norm of at most `max_grad_norm`.
+            # 3) Clip. Each trained weight now has the gradient of the whole batch in `weight.grad`.
+            #    All gradients together are scaled down to a norm of at most `max_grad_norm`.
             norm = optimizers.clip(config.max_grad_norm)
 
-            # 4) Step, at the learning rate of the schedule. On a CPU `history.add` refuses a loss
-            #    that is NaN before the step is applied.
+            # 4) Step, at the learning rate of the schedule. On a CPU `history.add` raises an error
+            #    if the loss or the norm is NaN, before the step is applied.
             rate = config.learning_rate_at(history.step, history.seconds)
             history.add(loss, norm, rate, batch)
             optimizers.step(rate)
             optimizers.zero_grad()
 
-            # 5) Log and evaluate, if it is time. A tensor of this step becomes a number of the row
-            #    by `.item()`, which costs nothing here: the GPU has finished the step.
+            # 5) Log and evaluate, if it is time. Add numbers of your own to the row. The `item()`
+            #    of a GPU tensor makes the program wait, so call it here, where a row is due.
             due, row = run.due(), None
             if due.row:
                 row = {

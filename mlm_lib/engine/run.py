@@ -31,8 +31,8 @@ from mlm_lib.engine.log import History, Log, Progress, keep_old_log
 from mlm_lib.engine.modes import modes_kept
 from mlm_lib.engine.precision import device_taken, native_bf16, precision_taken
 
-# Settings that may differ between a run and its continuation, because no weight depends on them,
-# or, as for the budget (`steps` and `seconds`), because a run may be lengthened.
+# Settings that may be different when a run is resumed. A run may be lengthened, by `steps` or by
+# `seconds`, and the weights after a step do not depend on the other ones.
 SETTINGS_THAT_MAY_CHANGE = (
     "steps", "seconds", "device", "checkpoint_every", "checkpoint_seconds", "log_every",
     "evaluate_every", "evaluate_at_start", "keep", "progress",
@@ -40,8 +40,8 @@ SETTINGS_THAT_MAY_CHANGE = (
 # Settings that earlier versions did not have, each with the value that an old run goes on with.
 SETTINGS_ADDED_LATER = {"gradient_accumulation_steps": 1, "head_steps": 0}
 FIRST_CHECKPOINT = 30.0  # seconds after which the clock asks for the first checkpoint
-# Several processes must agree that a checkpoint is due by the clock, which costs a message to all.
-# They agree once in so many steps.
+# Several processes must agree on whether a checkpoint is due by the clock. Each time this costs a
+# message to all of them, so they do it once in so many steps.
 AGREE_EVERY = 10
 
 
@@ -50,8 +50,9 @@ class Part(NamedTuple):
 
     Attributes:
         rows: the rows of the part, a dictionary of tensors.
-        weight: a tensor without axes. The losses of all parts, each times its weight, add up to the
-            loss of the batch (where there are several processes: to the mean of their sums).
+        weight: a tensor without axes, by which the loss of the part is multiplied. A process adds
+            the weighted losses of its parts, and the mean of the processes' sums is the loss of the
+            batch.
         is_last: whether this is the last part that this process computes of the batch.
     """
 
