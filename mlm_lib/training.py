@@ -92,8 +92,8 @@ def train(model, dataset, collator, config, *, out=None, resume=False, evaluate=
             for part in run.parts(batch):
                 with run.gradients_for(part):
                     with run.autocast():
-                        output = run.model(**part.rows)
-                    part_loss = run.weighted_loss(output, part)
+                        part_loss = run.model(**part.rows).get("loss")
+                    part_loss = run.weighted(part_loss, part)
                     part_loss.backward()
                 loss = loss + part_loss.detach()
             loss = run.average(loss)

@@ -5,6 +5,7 @@ import json
 import random
 import re
 import sys
+import weakref
 
 import numpy as np
 import pytest
@@ -163,6 +164,26 @@ def test_gradients_left_from_before_do_not_enter_the_first_step():
     model = tiny()
     model(**collator()(ROWS[:4]))["loss"].backward()
     assert_same(go(model=model, steps=3)[0], go(steps=3)[0])
+
+
+class Watched(nn.Module):
+    """A model that notes how many of its earlier outputs are still in memory at each call."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner, self.outputs, self.alive = tiny(), [], []
+
+    def forward(self, **batch):
+        self.alive.append(sum(output() is not None for output in self.outputs))
+        output = self.inner(**batch)
+        self.outputs.append(weakref.ref(output["logits"]))
+        return output
+
+
+def test_the_logits_of_a_step_are_not_kept_in_memory_for_the_next_one():
+    model = Watched()
+    go(model=model, steps=4, gradient_accumulation_steps=2)
+    assert model.alive == 8 * [0]
 
 
 def test_the_model_learns():

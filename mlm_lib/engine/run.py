@@ -121,7 +121,9 @@ class Run:
     # -------------------------------------------------------------------------------- the start
 
     def start(self, optimizers, resume):
-        """Makes the run ready for its next step, and returns its `History`.
+        """Restores the last checkpoint, opens the log, and returns the `History` of the run.
+
+        With `evaluate_at_start` it also evaluates, and reports the row of step 0.
 
         Args:
             optimizers: the `Optimizers` of the model.
@@ -158,8 +160,8 @@ class Run:
             self.history.precision = all_gather(own)[0]
         self.model = DistributedDataParallel(model) if processes > 1 else model
         model.train()
-        # The model names the inputs that it reads on the CPU. To copy them to the GPU and to read
-        # them back there would synchronise the two.
+        # The model names the inputs whose values it reads on the CPU. If they were copied to a GPU,
+        # reading them would make the program wait for it.
         self.cpu_inputs = getattr(model, "cpu_inputs", ())
         self._show_progress()
         if self.evaluation and config.evaluate_at_start and self.history.step == 0:
@@ -228,11 +230,11 @@ class Run:
 
     @contextmanager
     def gradients_for(self, part):
-        """In this block forward and backward pass add to the gradients of the trained weights.
+        """In this block the forward and the backward pass of a part are computed.
 
-        In the first `head_steps` steps no gradient is computed for the encoder. With several
-        processes, DistributedDataParallel averages the gradients after the last part. It cannot
-        do so while the encoder has no gradients; then `average` does it.
+        In the first `head_steps` steps the block computes no gradient for the encoder. With several
+        processes, DistributedDataParallel averages the gradients during the backward pass of the
+        last part. It cannot do so while the encoder has no gradients. Then `average` does it.
         """
         frozen = self._frozen_weights()
         no_sync = self.processes > 1 and (frozen or not part.is_last)
@@ -240,20 +242,20 @@ class Run:
             yield
 
     def autocast(self):
-        """In this block torch computes in bf16 what allows it, if `precision` is "bf16"."""
+        """In this block torch computes matrix products in bf16, if the precision is "bf16"."""
         bf16 = self.history.precision == "bf16"
         return torch.autocast(self.device.type, torch.bfloat16, enabled=bf16)
 
-    def weighted_loss(self, output, part):
-        """The loss that a model returned for a part, times the weight of the part.
+    def weighted(self, loss, part):
+        """The loss that the model returned for a part, times the weight of the part.
 
-        With no labels a model of transformers returns NaN. The weight is 0 then, and the product
-        is replaced by 0.
+        If no token has a label, a model of transformers returns NaN. The weight is 0 then, and the
+        product is replaced by 0.
 
         Raises:
-            ValueError: the model returned no loss, as models of transformers do without labels.
+            ValueError: the loss is None, which models of transformers return for a batch without
+                `labels`.
         """
-        loss = output.get("loss")
         if loss is None:
             told = f"{type(self.plain_model).__name__} returned no loss for a batch of"
             told += f" {', '.join(part.rows)}"
@@ -261,7 +263,11 @@ class Run:
         return (loss * part.weight).where(part.weight > 0, 0.0)
 
     def average(self, loss):
-        """The mean of the loss over all processes. Afterwards the gradients are averaged, too."""
+        """The mean of the loss over all processes.
+
+        In the first `head_steps` steps it also replaces the gradients by their means, because
+        DistributedDataParallel did not.
+        """
         if self.processes > 1:
             distributed.all_reduce(loss)
             loss = loss / self.processes
@@ -310,10 +316,10 @@ class Run:
         return every is not None and self.history.step % every == 0
 
     def _checkpoint_due_by_clock(self):
-        """Whether so much time has passed since the last checkpoint that a new one is due.
+        """Whether enough time has passed since the last checkpoint.
 
-        At first checkpoints are due after 30 seconds, and when the run has doubled its time, then
-        every `checkpoint_seconds`.
+        The first checkpoint is due after 30 seconds, the next ones after 1, 2, 4, … minutes, when
+        the run has doubled its time. From then on one is due every `checkpoint_seconds`.
         """
         if self.config.checkpoint_seconds is None:
             return False
@@ -336,7 +342,7 @@ class Run:
         return {name: float(value) for name, value in numbers.items()}
 
     def tokens_per_second(self):
-        """The mean over this run, or over its continuation if it was resumed."""
+        """The mean since the start of this run, or since it was resumed."""
         history = self.history
         tokens = history.tokens - self.tokens_before
         return round(tokens / (history.seconds - self.seconds_before), 1)
@@ -360,16 +366,18 @@ class Run:
         self._call_back(row)
 
     def _write(self, row):
+        """Appends a row to the history and to the log."""
         self.history.rows.append(row)
         if self.log:
             self.log.write(row)
 
     def _call_back(self, row):
+        """Calls the callbacks."""
         for callback in self.callbacks:
             callback(self.plain_model, self.history.step, row)
 
     def save_checkpoint(self):
-        """Writes a checkpoint. Each process gives its part of the state, and the first one writes.
+        """Writes a checkpoint. Each process must call it, and the main process writes.
 
         Raises:
             OSError: as `Checkpoints.save` does.
