@@ -15,10 +15,10 @@ from torch.profiler import ProfilerActivity, profile
 from transformers import BertConfig, BertForMaskedLM
 
 from benchmarks.turns import Row, arguments, compared, report
+from mlm_lib.engine.precision import precision_taken
 from mlm_lib.labels import IGNORE
 from mlm_lib.losses import masked_cross_entropy
 from mlm_lib.pretrained import from_hf
-from mlm_lib.training import precision_taken
 
 LAYERS, WIDTH, HEADS = 4, 256, 4
 BATCH, LENGTH, RATE = 16, 128, 0.15

@@ -1,8 +1,8 @@
 """Our training loop against transformers' `Trainer`: `python -m benchmarks.training`.
 
-Both sides train a BERT of the same size from the same weights on the same rows, documentation prose
-in blocks of 128 tokens, with their own collator, 15% masked, and take turns. Then each trains for a
-minute at its default settings, and what is left of the loss on other rows is compared.
+Both sides train the same BERT from the same weights on the same rows: documentation prose in blocks
+of 128 tokens, of which each side's own collator masks 15%. The two sides are timed in turn. Then
+each of them trains for a minute with its default settings, and their held-out losses are compared.
 """
 
 import statistics
@@ -23,19 +23,20 @@ from transformers import (
 
 from benchmarks.turns import Row, arguments, report
 from mlm_lib.corpus import load_corpus, pack_blocks
+from mlm_lib.engine.precision import precision_taken
 from mlm_lib.masking import MaskingCollator
 from mlm_lib.pretrained import from_hf
-from mlm_lib.training import HeldOut, TrainingConfig, precision_taken, train
+from mlm_lib.training import HeldOut, TrainingConfig, train
 from mlm_lib.wordpiece import SPECIAL_TOKENS, WordPieceTokenizer
 
 RATE = 5e-4
-STEPS, WARM_UP = 12, 3  # steps of a turn, of which the first ones are not counted
-ROUNDS = 3  # turns of each side
+STEPS, WARM_UP = 12, 3  # steps that are timed in one round; the first three are not counted
+ROUNDS = 3  # rounds of each side
 
 
 @dataclass(frozen=True)
 class Shape:
-    """Sizes of a BERT, and of its batches."""
+    """The sizes of a BERT and of its batches."""
 
     vocab_size: int
     width: int
@@ -45,7 +46,7 @@ class Shape:
     batch: int
 
     def new(self):
-        """transformers' model of this shape, the same at each call."""
+        """A BERT of transformers with these sizes. Its weights are the same at each call."""
         torch.manual_seed(0)
         return BertForMaskedLM(
             BertConfig(
@@ -63,7 +64,7 @@ SMALL = Shape(30522, 256, 4, 4, 128, 16)
 
 
 def rows(args):
-    """Tokens a second in every precision, and the held-out loss after equal time."""
+    """The rows of the report: tokens per second, and the held-out loss after equal time."""
     given = random_data(SMALL) if args.quick else prose(SMALL)
     for theirs, ours, what, claim in pairs():
         yield loops(what, theirs, ours, SMALL, given, at_least=claim, quick=args.quick)
@@ -80,7 +81,7 @@ def rows(args):
 
 
 def loops(what, theirs, ours, shape, data, *, at_least, device="cpu", quick=False):
-    """A row of both loops' tokens a second; sides take turns of STEPS steps."""
+    """A row that compares the tokens per second of both loops, which alternate."""
     tokenizer, blocks, *_ = data
     each = [], []
     for _ in range(1 if quick else ROUNDS):
@@ -94,7 +95,7 @@ def loops(what, theirs, ours, shape, data, *, at_least, device="cpu", quick=Fals
 
 
 def pairs():
-    """(their precision, ours, name, claimed ratio)."""
+    """The comparisons to make: (their precision, ours, name, claimed ratio)."""
     if precision_taken("cpu")[0] == "bf16":
         yield "default", "auto", "loop, default settings (fp32, bf16)", 5.0
         yield "fp32", "fp32", "loop, the same precision", 2.5
@@ -104,7 +105,7 @@ def pairs():
 
 
 def prose(shape):
-    """A tokenizer, and blocks of documentation prose to train on and to hold out."""
+    """A tokenizer, and blocks of documentation prose for training and for the held-out loss."""
     texts = load_corpus("docs")
     tokenizer = filled(WordPieceTokenizer.train(texts, shape.vocab_size, min_frequency=1), shape)
     fast = tokenizer.to_hf()
@@ -120,20 +121,20 @@ def prose(shape):
 
 
 def random_data(shape, count=1024):
-    """A tokenizer, and rows of random ids: what they are is nothing to the clock."""
+    """A tokenizer, and rows of random ids, because the time does not depend on the ids."""
     tokenizer = filled(WordPieceTokenizer({t: i for i, t in enumerate(SPECIAL_TOKENS)}), shape)
     return tokenizer, torch.randint(5, shape.vocab_size, (count, shape.length)).tolist()
 
 
 def filled(tokenizer, shape):
-    """The same tokenizer with unused tokens up to the shape's vocabulary, as BERT's has them."""
+    """The tokenizer with unused tokens added up to the vocabulary size, as BERT has them."""
     lacking = range(shape.vocab_size - len(tokenizer.vocab))
     more = {f"[unused{number}]": len(tokenizer.vocab) + number for number in lacking}
     return WordPieceTokenizer(tokenizer.vocab | more)
 
 
 class Clock(TrainerCallback):
-    """When each step ended, and an end when `seconds` are over."""
+    """A callback that notes when each step ended, and ends the training after `seconds`."""
 
     def __init__(self, steps, seconds, device):
         self.steps, self.seconds, self.device, self.ends = steps, seconds, device, []
@@ -144,7 +145,10 @@ class Clock(TrainerCallback):
             control.should_training_stop = True
 
     def tick(self, *_):
-        """Whether time is over. A device is waited for where the counted steps begin and end."""
+        """Notes the time, and returns whether the time is over.
+
+        On a GPU it synchronises before the first and after the last of the counted steps.
+        """
         if self.device != "cpu" and len(self.ends) + 1 in (WARM_UP, self.steps):
             torch.cuda.synchronize()
         self.ends.append(time.perf_counter())
@@ -152,12 +156,12 @@ class Clock(TrainerCallback):
 
     @property
     def spent(self):
-        """Seconds of a counted step, on average."""
+        """The mean seconds of a counted step."""
         return (self.ends[-1] - self.ends[WARM_UP - 1]) / (len(self.ends) - WARM_UP)
 
 
 def their_steps(shape, tokenizer, blocks, precision, *, steps=None, seconds=None, device="cpu"):
-    """Trains with `Trainer`; the model and the seconds of a counted step."""
+    """Trains with `Trainer`. Returns the model and the mean seconds of a counted step."""
     clock = Clock(steps, seconds, device)
     with tempfile.TemporaryDirectory() as folder:
         own = {} if precision == "default" else {"bf16": precision == "bf16"}
@@ -188,7 +192,7 @@ def their_steps(shape, tokenizer, blocks, precision, *, steps=None, seconds=None
 
 
 def our_steps(shape, tokenizer, blocks, precision, *, steps=None, seconds=None, device="cpu"):
-    """Trains with `train`; the model and the seconds of a counted step."""
+    """Trains with `train`. Returns the model and the mean seconds of a counted step."""
     clock = Clock(steps, None, device)
     config = TrainingConfig(
         steps=steps,

@@ -13,12 +13,12 @@ import torch
 from scipy import stats
 
 from mlm_lib.checks import ids, iterable, number, refused, tensor, unicode_text, whole_number
+from mlm_lib.engine.modes import modes_kept
 from mlm_lib.engine.padding import pad_examples
 from mlm_lib.grammar import Estimate
 from mlm_lib.labels import IGNORE
 from mlm_lib.masked_lm import tokens_of
 from mlm_lib.masking import marks_pieces
-from mlm_lib.training import modes_kept
 
 # ------------------------------------------------------------------------------------ answers
 

@@ -12,8 +12,8 @@ import torch.nn.functional as F
 
 from mlm_lib import DATA
 from mlm_lib.engine.grammar_file import read_worlds
+from mlm_lib.engine.modes import modes_kept
 from mlm_lib.labels import IGNORE
-from mlm_lib.training import modes_kept
 
 
 class Surprise(NamedTuple):

@@ -11,8 +11,8 @@ T is the length of a row and M the number of slots, the most labels that a row h
 import torch
 
 from mlm_lib.checks import ids, refused, same_shape
+from mlm_lib.engine.batches import IGNORE
 
-IGNORE = -100  # the label of a position that has none, as in PyTorch and transformers
 LARGEST = 2**31 - 1  # above any id; a negative label that is not −100 is of another format
 
 

@@ -44,7 +44,7 @@ class MaskedLanguageModel(nn.Module):
         self.top_k = whole_number("top_k", top_k)
 
     @property
-    def stays_on_the_cpu(self):
+    def cpu_inputs(self):
         """What may lie there while the model is elsewhere, so that nobody waits. `train` asks."""
         mask = ("attention_mask",) if hasattr(self.embedder, "unpadded") else ()
         return ("labels", "weights", *mask)

@@ -1,41 +1,45 @@
-"""One step over all weights: AdamW, and beside it Muon or SparseAdam for what suits them better.
+"""The optimizers of a run: AdamW, and beside it SparseAdam or Muon. Built in lesson 11.
 
-AdamW takes what has a dense gradient (lesson 08), SparseAdam what has a sparse one, and Muon, if it
-is asked for, the matrices inside the network (lesson 15). Built in lesson 11.
+AdamW trains most weights; the lesson on pretraining builds it. SparseAdam trains the weights that
+have sparse gradients, which the lesson on sampled softmax needs. Muon trains the matrices inside
+the network if one asks for it, as the lesson on writing does.
 """
 
 import torch
 from torch import distributed
 
-SPARSE, MUON = "sparse", "muon"  # where a state dictionary has that of SparseAdam, that of Muon
+# The names under which a state dictionary holds the states of SparseAdam and of Muon.
+SPARSE, MUON = "sparse", "muon"
 
 
 def sparse_weights(model):
-    """Names of the weights whose gradients are sparse, known before there is one.
+    """The names of the weights whose gradients will be sparse.
 
-    A module says so by its attribute `sparse`, as `nn.Embedding(..., sparse=True)` and
-    `SampledSoftmaxLoss(..., sparse=True)` do. Where another module without it holds the weight as
-    well, such as a tied matrix, the two gradients add up to a dense one.
+    A gradient is sparse if it lists only the rows of a matrix that a batch touched. A module says
+    so by its attribute `sparse`, as `nn.Embedding(..., sparse=True)` and
+    `SampledSoftmaxLoss(..., sparse=True)` do. If a weight is tied to another module that does not
+    say so, its gradient is dense, because a sparse and a dense gradient add up to a dense one.
 
     >>> sparse_weights(torch.nn.Sequential(torch.nn.Embedding(9, 2, sparse=True)))
     ['0.weight']
     """
-    said = {}
+    is_sparse = {}  # for each weight, what the modules say that hold it
     for module in model.modules():
         for weight in module.parameters(recurse=False):
-            said.setdefault(weight, []).append(getattr(module, "sparse", False) is True)
-    return [name for name, weight in model.named_parameters() if all(said[weight])]
+            is_sparse.setdefault(weight, []).append(getattr(module, "sparse", False) is True)
+    return [name for name, weight in model.named_parameters() if all(is_sparse[weight])]
 
 
 def inner_matrices(model):
-    """Names of the matrices that Muon takes: those of linear layers, but for a table of words.
+    """The names of the matrices that Muon trains: those of the linear layers inside the network.
 
-    A matrix that an embedding shares is such a table, and so is a linear layer named `decoder`.
+    A matrix with one row for each token of the vocabulary is not one of them: an embedding, a
+    linear layer that is tied to an embedding, or a linear layer named `decoder`.
 
     >>> inner_matrices(torch.nn.Sequential(torch.nn.Embedding(9, 2), torch.nn.Linear(2, 2)))
     ['1.weight']
     """
-    tables = set()
+    tables = set()  # matrices with a row for each token
     for name, module in model.named_modules():
         if isinstance(module, torch.nn.Embedding) or name.rpartition(".")[2] == "decoder":
             tables.update(module.parameters(recurse=False))
@@ -44,25 +48,36 @@ def inner_matrices(model):
 
 
 class Optimizers:
-    """AdamW, and beside it SparseAdam if the model has `sparse_weights`, Muon if it is asked for.
+    """AdamW, with SparseAdam beside it if the model has `sparse_weights`, and Muon if asked for.
 
-    AdamW decays matrices only (Loshchilov & Hutter 2019). SparseAdam's step is that of Adam in the
-    rows that the gradient holds; the other rows, and their running means, stay as they are. Weights
-    with sparse gradients are not decayed: to shrink every row would cost as much as a dense
-    gradient, and to shrink the touched ones alone would decay frequent words more than rare ones.
+    The training loop treats them as one optimizer::
 
-    Muon (Jordan et al. 2024) steps by the running mean of a matrix's gradient with all its singular
-    values made equal, nearly. Scaled so that its numbers are as large as AdamW's (Liu et al. 2025),
-    it can take the same learning rate. torch's is used, of `inner_matrices`; AdamW has the rest.
+        optimizers = Optimizers(model, config, torch.device("cpu"))
+        model(**batch)["loss"].backward()
+        optimizers.clip(1.0)
+        optimizers.step(1e-3)
+        optimizers.zero_grad()
+
+    **AdamW** decays matrices only (Loshchilov & Hutter 2019), not biases and layer norms.
+
+    **SparseAdam** takes the step of Adam in the rows that the gradient lists. The other rows, and
+    their running means, stay as they are. Weights with sparse gradients do not decay: to decay
+    every row would cost as much as a dense gradient, and to decay only the listed rows would decay
+    frequent words more than rare ones.
+
+    **Muon** (Jordan et al. 2024) replaces the running mean of a matrix's gradient by a matrix whose
+    singular values are all nearly equal. With the scale of Liu et al. (2025) its steps are as large
+    as those of AdamW, so that both can have the same learning rate. It is torch's, and it trains
+    the `inner_matrices`; AdamW trains all other weights.
 
     Args:
         model: the module to train.
-        config: a `TrainingConfig`, of which `optimizer`, `learning_rate`,
-            `inner_learning_rate`, `betas`, `eps` and `weight_decay` are used.
-        device: where the weights are.
+        config: a `TrainingConfig`. Its `optimizer`, `learning_rate`, `inner_learning_rate`,
+            `betas`, `eps` and `weight_decay` are used.
+        device: the torch.device of the weights.
 
     Attributes:
-        weights: those that are trained, by name.
+        weights: the trained weights by name, which are those with `requires_grad`.
         sparse: the names of those whose gradients are sparse.
     """
 
@@ -77,9 +92,11 @@ class Optimizers:
             {"params": [p for p in dense if p.dim() < 2], "weight_decay": 0.0},
         ]
         options = {"lr": config.learning_rate, "betas": config.betas, "eps": config.eps}
-        # Fused: one pass over all weights.
+        # Fused: one kernel passes over all weights.
         self.adamw = torch.optim.AdamW(groups, **options, fused=device.type in ("cpu", "cuda"))
-        self.beside, self.scale = {}, (config.inner_learning_rate or options["lr"]) / options["lr"]
+        # Muon's learning rate, as a multiple of AdamW's.
+        self.scale = (config.inner_learning_rate or options["lr"]) / options["lr"]
+        self.beside = {}
         if self.sparse:
             rows = [self.weights[name] for name in sorted(self.sparse)]
             self.beside[SPARSE] = torch.optim.SparseAdam(rows, **options)
@@ -89,36 +106,42 @@ class Optimizers:
                 weight_decay=config.weight_decay, adjust_lr_fn="match_rms_adamw",
             )  # fmt: skip
         self.all = [self.adamw, *self.beside.values()]
-        self.zero_grad()  # of gradients that were left from before
+        self.zero_grad()  # the model may come with gradients
 
     def average(self, processes):
-        """Makes each gradient the mean of the gradients that the processes have for its weight."""
+        """Replaces each gradient by its mean over all processes. Each process must call it."""
         for weight in self.weights.values():
             if weight.grad is not None:
                 distributed.all_reduce(weight.grad)
                 weight.grad /= processes
 
     def rounded_away(self, rate):
-        """The share of the trained numbers that a step as large as `rate` would leave as they are.
+        """The fraction of the trained numbers that a step of this learning rate cannot change.
 
         A step of AdamW changes a number by about the learning rate. A number of 16 bits has only 8
-        or 11 binary digits, so that a change below a few thousandths of the number is rounded away.
+        or 11 binary digits, so that a change of less than a few thousandths of the number is lost
+        by rounding.
         """
-        still = numbers = 0
+        unchanged = numbers = 0
         for weight in self.weights.values():
             numbers += weight.numel()
             if weight.dtype in (torch.bfloat16, torch.float16):
-                still += (weight.detach() + rate == weight.detach()).count_nonzero().item()
-        return still / max(1, numbers)
+                unchanged += (weight.detach() + rate == weight.detach()).count_nonzero().item()
+        return unchanged / max(1, numbers)
 
     def clip(self, max_norm):
-        """Scales all gradients together down to a norm; the norm before, a tensor of no axes."""
+        """Scales all gradients by one factor, so that their norm is at most `max_norm`.
+
+        Returns:
+            The norm before, a tensor without axes.
+        """
         if not self.sparse:
             return torch.nn.utils.clip_grad_norm_(self.weights.values(), max_norm)
         numbers = []
         for weight in self.weights.values():
             if weight.grad is not None and weight.grad.is_sparse:
-                weight.grad = weight.grad.coalesce()  # each row once, or its parts would be squared
+                # A row may be listed twice. Its entries must be added before they are squared.
+                weight.grad = weight.grad.coalesce()
                 numbers.append(weight.grad.values())
             elif weight.grad is not None:
                 numbers.append(weight.grad)
@@ -127,24 +150,29 @@ class Optimizers:
         return norm
 
     def step(self, rate):
-        """One step at a learning rate. Muon's follows the same schedule, up to its own highest."""
+        """Changes the weights by one step.
+
+        Args:
+            rate: the learning rate of this step. Muon's follows the same schedule: it is `rate`
+                times `inner_learning_rate / learning_rate`.
+        """
         for optimizer in self.all:
             for group in optimizer.param_groups:
                 group["lr"] = rate * (self.scale if optimizer is self.beside.get(MUON) else 1.0)
             optimizer.step()
 
     def zero_grad(self):
-        """Forgets all gradients."""
+        """Deletes all gradients."""
         for optimizer in self.all:
             optimizer.zero_grad()
 
     def state_dict(self):
-        """AdamW's, and under `sparse` and `muon` those of the others, if there are any."""
+        """The state of AdamW, with those of SparseAdam and Muon under "sparse" and "muon"."""
         others = {name: optimizer.state_dict() for name, optimizer in self.beside.items()}
         return self.adamw.state_dict() | others
 
     def load_state_dict(self, state):
-        """The way back from `state_dict`."""
+        """Loads what `state_dict` returned."""
         own = {name: part for name, part in state.items() if name not in (SPARSE, MUON)}
         self.adamw.load_state_dict(own)
         for name, optimizer in self.beside.items():

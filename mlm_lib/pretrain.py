@@ -69,6 +69,7 @@ from mlm_lib.engine.prepared import (
     reading,
     told_of,
 )
+from mlm_lib.engine.run import FIRST_CHECKPOINT
 from mlm_lib.engine.text_files import read_texts, text_files
 from mlm_lib.gap import answers_back
 from mlm_lib.grammar import Grammar
@@ -76,7 +77,7 @@ from mlm_lib.masked_lm import MaskedLanguageModel
 from mlm_lib.masking import MaskingCollator
 from mlm_lib.modern import ModernConfig
 from mlm_lib.pretrained import load_checkpoint, save_pretrained
-from mlm_lib.training import FIRST_CHECKPOINT, HeldOut, ShowPredictions, TrainingConfig, train
+from mlm_lib.training import HeldOut, ShowPredictions, TrainingConfig, train
 from mlm_lib.wordpiece import WordPieceTokenizer
 
 # What holds where a recipe is silent and no class has a default: a model that a laptop trains. Rows

@@ -1,106 +1,203 @@
-"""The training loop: a budget, a schedule, steps, and a log of them. Built in lesson 08.
+"""The training loop, its settings, an evaluation and a callback. Built in lesson 08.
 
-`train` reads from top to bottom as a step does: batch, loss, gradient, clipped, counted, applied,
-written down, kept. Precision is left to torch's autocast, the order of the data to `batches.py`,
-surviving a crash to `checkpoints.py`, and starting several processes to `torchrun`.
+`train` is the loop of that lesson, on pretraining: a batch, its loss and gradient, clip, step. It
+also logs, evaluates and writes checkpoints. What surrounds the loop is in `engine/run.py`: the
+device and the processes, the order of the data, the log, the progress bar and the checkpoints.
 """
 
-import builtins
 import math
-import os
-import random
-import time
-import warnings
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
-from inspect import signature
-from pathlib import Path
+from dataclasses import dataclass
 
-import numpy as np
 import torch
-from torch import distributed
-from torch.nn.parallel import DistributedDataParallel
 from tqdm.auto import tqdm
 
-from mlm_lib.checks import can_look, choice, flag, number, path_name, refused, whole_number
-from mlm_lib.engine.batches import Order, count_targets, example_length, gathered, own_share
-from mlm_lib.engine.checkpoints import Checkpoints, RandomStates, fingerprint
-from mlm_lib.engine.files import only_writer
-from mlm_lib.engine.log import History, Log, Progress, keep_old_log
-from mlm_lib.engine.precision import device_taken, native_bf16, precision_taken
+from mlm_lib.checks import choice, flag, number, refused, whole_number
+from mlm_lib.engine.batches import count_targets, example_length
+from mlm_lib.engine.modes import modes_kept
+from mlm_lib.engine.run import Run
 from mlm_lib.optimizers import Optimizers
+
+# ------------------------------------------------------------------------------------ the loop
+
+
+def train(model, dataset, collator, config, *, out=None, resume=False, evaluate=None, callbacks=()):
+    """Trains a model in place: makes batches, takes steps, logs, evaluates, writes checkpoints::
+
+        config = TrainingConfig(steps=1000, learning_rate=1e-3)
+        history = train(model, rows, MaskingCollator(tokenizer, seed=0), config, out="run")
+
+    If the loss or the gradient is NaN or infinite, the run ends with an error. On a CPU each step
+    is checked before the optimizer applies it. On a GPU the check runs only when a row of the log,
+    an evaluation or a checkpoint is due, because checking makes the program wait for the GPU. No
+    checkpoint ever holds NaN, but the weights in memory may.
+
+    `torchrun` can start the program in several processes, which then share each batch.
+
+    `train` seeds the global random generators of Python, numpy and torch with `config.seed`,
+    because dropout draws from them. It does not put them back afterwards. So the random numbers
+    that a program draws after `train` do not depend on the seed that the program had set before.
+    Set the seed again after `train` if they should.
+
+    Args:
+        model: a `MaskedLanguageModel`, a `LanguageModel`, or a masked language model of
+            transformers. Any other module will do if it takes a batch as keywords and returns a
+            mapping with `loss`, the mean over the labels that are not -100. If the batch has
+            `weights` (B,), the loss must be weighted by them. If the batch has no `labels`, the
+            loss must be the mean over all pairs of neighbouring tokens. Weights with sparse
+            gradients are trained if their modules say `sparse=True` (see `Optimizers`).
+        dataset: a sequence of examples, such as a list of lists of ids. A data set of the library
+            `datasets`, which is read from the disk, may be larger than the memory. If it has a
+            method `set_epoch`, the method is called at the start of each epoch. If it has a method
+            `fingerprint`, which returns a dictionary, a resumed run recognises its data by it.
+        collator: turns a list of examples into a batch, a dictionary of tensors, as a
+            `MaskingCollator` does. If it has the methods `state_dict`, `load_state_dict` and
+            `fingerprint`, they are used for checkpoints.
+        config: a `TrainingConfig`.
+        out: folder for `log.jsonl` and `checkpoints/`; None writes nothing. No other program may
+            write to it at the same time. If an earlier run left a log there and no checkpoint, its
+            log is renamed `log.1.jsonl` (or the next free number), with a warning.
+        resume: go on from the last checkpoint in `out`, or begin if there is none. On a CPU, with a
+            budget in steps, the final weights are to the bit those of an uninterrupted run. The run
+            goes on in the precision in which it began.
+        evaluate: called as `evaluate(model)` every `evaluate_every` steps and at the end. It
+            returns a dictionary of numbers, which become part of the row. `HeldOut` is one.
+        callbacks: functions, called as `callback(model, step, row)` after each step. The row is
+            None where none is due. With `evaluate_at_start` they are also called with step 0.
+
+    Returns:
+        A `History`.
+
+    Raises:
+        TrainingStopped: the loss or the gradient norm is NaN or infinite; the message names the
+            step.
+        ValueError: the data set is empty; no step of the first 100 had a label; the model returns
+            no loss; `packing` or `head_steps` does not fit the model; the checkpoint is damaged or
+            belongs to another run.
+        TypeError: the evaluation returns a number under a name that each row has already.
+        FileExistsError: `out` holds checkpoints, and `resume` is False.
+        BlockingIOError: another program writes to `out`.
+        OSError: a checkpoint could not be written. The older checkpoints are intact.
+    """
+    with Run(model, dataset, collator, config, out, evaluate, callbacks) as run:
+        optimizers = Optimizers(model, config, run.device)
+        history = run.start(optimizers, resume)
+        while not config.over(history.step, history.seconds):
+            # 1) A batch, masked afresh.
+            batch = collator(run.sampler.next())
+
+            # 2) The loss and its gradient. The batch is one part, unless it is divided by
+            #    `gradient_accumulation_steps` or among several processes. Then the gradients of
+            #    the parts add up to the gradient of the whole batch.
+            loss = 0.0
+            for part in run.parts(batch):
+                with run.gradients_for(part):
+                    with run.autocast():
+                        part_loss = run.model(**part.rows).get("loss")
+                    part_loss = run.weighted(part_loss, part)
+                    part_loss.backward()
+                loss = loss + part_loss.detach()
+            loss = run.average(loss)
+
+            # 3) Clip. Each trained weight now has the gradient of the whole batch in `weight.grad`.
+            #    All gradients together are scaled down to a norm of at most `max_grad_norm`.
+            norm = optimizers.clip(config.max_grad_norm)
+
+            # 4) Step, at the learning rate of the schedule. On a CPU `history.add` raises an error
+            #    if the loss or the norm is NaN, before the step is applied.
+            rate = config.learning_rate_at(history.step, history.seconds)
+            history.add(loss, norm, rate, batch)
+            optimizers.step(rate)
+            optimizers.zero_grad()
+
+            # 5) Log and evaluate, if it is time. Add numbers of your own to the row. The `item()`
+            #    of a GPU tensor makes the program wait, so call it here, where a row is due.
+            due, row = run.due(), None
+            if due.row:
+                row = {
+                    "step": history.step,
+                    "epoch": run.sampler.epoch,
+                    "loss": history.take_mean_loss(),
+                    "learning_rate": rate,
+                    "gradient_norm": history.norm,
+                    "tokens": history.tokens,
+                    "seconds": round(history.seconds, 3),
+                    "tokens_per_second": run.tokens_per_second(),
+                }
+            if due.evaluation:
+                row = dict(**row, **run.evaluate())  # a name that the row has is a TypeError
+            run.report(row)
+
+            # 6) Write a checkpoint, if it is time.
+            if due.checkpoint:
+                run.save_checkpoint()
+    return history
+
 
 # ------------------------------------------------------------------------------------ settings
 
-# The learning rate after the warm-up, as a share of its highest value, when a share `done` of what
-# was left is done. Cosine is slow, fast, slow (Loshchilov & Hutter 2017). "wsd", warm-up, stable,
-# decay, falls in the last fifth only (Hu et al. 2024): up to there no step depends on how many will
-# follow, and a run can be lengthened.
+# The learning rate after the warm-up. `done` is the fraction of the remaining budget that is used,
+# and the result is multiplied by the peak learning rate. A cosine falls slowly, fast, and slowly
+# again (Loshchilov & Hutter 2017). "wsd" (warm-up, stable, decay) falls only in the last fifth (Hu
+# et al. 2024). Up to there no step depends on the length of the run, so a run can be lengthened.
 SCHEDULES = {
     "linear": lambda done: 1 - done,
     "cosine": lambda done: 0.5 * (1 + math.cos(math.pi * done)),
     "constant": lambda done: 1.0,
     "wsd": lambda done: min(1.0, 5 * (1 - done)),
 }
-# Settings that may change between a run and its continuation. A budget may grow.
-FREE = "steps seconds device checkpoint_every checkpoint_seconds log_every evaluate_every".split()
-FREE += "evaluate_at_start keep progress".split()
-# Settings that earlier versions did not have, with the values that their runs go on with.
-ADDED = {"gradient_accumulation_steps": 1, "head_steps": 0}
-FIRST_CHECKPOINT = 30.0  # seconds after which a run keeps its first checkpoint by the clock
-# After every so many steps several processes agree on whether a checkpoint is due by the clock.
-AGREE_EVERY = 10
 
 
 @dataclass
 class TrainingConfig:
-    """How to train.
+    """The settings of a training run: its length, its steps, and what is written when.
 
     Args:
-        steps: optimizer steps; None where `seconds` alone is the budget.
-        batch_size: rows in a step, over all processes together.
-        learning_rate: its highest value.
-        warmup: steps of linear rise from 0; below 1 it is a share of the budget.
-        weight_decay: AdamW's (Loshchilov & Hutter 2019), on matrices only: biases and layer norms
-            are left alone.
-        precision: "fp32", "bf16" (autocast; weights stay float32), or "auto", which takes what is
-            faster on this machine (see `precision_taken`). On a processor "auto" is decided by a
-            clock, so name a precision if two runs must agree to the bit.
+        steps: the number of steps of the optimizer. It may be None if `seconds` is given.
+        batch_size: rows in a step, of all processes together.
+        learning_rate: the peak learning rate, which is reached at the end of the warm-up.
+        warmup: the number of steps in which the learning rate rises linearly from 0. A number below
+            1 is a fraction of the budget.
+        weight_decay: of AdamW (Loshchilov & Hutter 2019). Only matrices decay; biases and layer
+            norms do not.
+        precision: "fp32", "bf16" (by torch's autocast: the weights stay in float32), or "auto",
+            which takes the faster one on this machine (see `precision_taken`). On a CPU "auto" is
+            decided by measuring times, so name a precision if two runs must agree to the bit.
         seed: of the order of the data and of dropout.
-        checkpoint_every: steps between checkpoints. There is always one at the end.
+        checkpoint_every: a checkpoint is written every so many steps, and always at the end.
         checkpoint_seconds: a checkpoint is also written when so many seconds have passed since the
             last one. At the beginning checkpoints come sooner: after 30 seconds, and then whenever
             the run has doubled its time. So a run that is killed loses at most half of its time,
             and at most `checkpoint_seconds`. None writes no checkpoint by the clock.
-        seconds: stop after this much wall-clock time, over all resumed runs together. The schedule
-            then follows the clock, and two runs agree no longer to the bit.
-        schedule: "linear", "cosine", "constant" or "wsd", after the warm-up.
-        device: "auto", "cpu", "cuda" or "mps"; "auto" takes an accelerator where there is one.
-        max_grad_norm: gradients are scaled down to this norm.
-        betas, eps: AdamW's; eps is BERT's own.
-        log_every, evaluate_every: steps between rows of the log, and between evaluations; None has
-            one at the end.
-        group_by_length: rows of like length share a batch, which saves padding.
-        packing: padding is not computed: the documents of a batch are one row of real tokens, and
-            unable to see one another (lesson 16). For a model whose embedder is a `BertEncoder` or
-            a `ModernEncoder`; it stays so after training. False leaves the encoder as it is.
-        keep: checkpoints kept, the last ones.
-        progress: show a progress bar. None shows a bar in a terminal, nothing in a notebook, and
-            elsewhere, such as in a batch job, a line from time to time.
-        optimizer: "adamw", or "muon": the matrices inside the network are Muon's, with the same
-            weight decay, and AdamW has the rest; see `Optimizers`.
-        inner_learning_rate: the highest value of Muon's; None is `learning_rate`.
-        gradient_accumulation_steps: the rows of a step are computed in so many parts, one after
-            another, for a batch that does not fit into the memory. The gradients of the parts are
-            added, each weighted by its number of labels. The step is that of the whole batch,
-            except for rounding and for what dropout draws.
+        seconds: stop after this much wall-clock time, counting all resumed runs together. The
+            schedule then follows the clock, so two runs no longer agree to the bit.
+        schedule: of the learning rate after the warm-up: "linear", "cosine", "constant" or "wsd".
+        device: "auto", "cpu", "cuda" or "mps". "auto" is a GPU if there is one.
+        max_grad_norm: gradients with a larger norm are scaled down to this norm.
+        betas, eps: of AdamW. The default of `eps` is BERT's.
+        log_every: a row is logged every so many steps, and at the end. None: only once, at the end.
+        evaluate_every: the same for evaluations.
+        group_by_length: put rows of similar length into one batch, which saves padding.
+        packing: compute no padding: the documents of a batch become one row of tokens, and no
+            document attends to another (see the lesson on the encoder of today). It needs a model
+            whose embedder is a `BertEncoder` or a `ModernEncoder`, which stays in this state after
+            the training. False leaves the encoder as it is.
+        keep: the number of checkpoints that are kept, the last ones.
+        progress: True shows a progress bar, False shows nothing. None shows a bar in a terminal,
+            nothing in a notebook, and elsewhere, as in a batch job, a line from time to time.
+        optimizer: "adamw", or "muon", which trains the matrices inside the network by Muon and
+            everything else by AdamW, with the same weight decay (see `Optimizers`).
+        inner_learning_rate: the peak learning rate of Muon. None: the same as `learning_rate`.
+        gradient_accumulation_steps: compute each batch in so many parts, one after another, if it
+            does not fit into the memory. The gradients of the parts are added, each weighted by its
+            number of labels. The step is that of the whole batch, except for rounding and for the
+            random numbers of dropout.
         head_steps: in the first so many steps only the weights outside `model.embedder` are
             trained, so that a head with random weights does not spoil a trained encoder. A word
-            embedding that the head shares belongs to the encoder.
+            embedding that the head shares with the encoder belongs to the encoder.
         evaluate_at_start: also evaluate before the first step. The numbers are a row of step 0.
 
     Raises:
-        ValueError: a value outside its range.
+        ValueError: a value is outside its range.
     """
 
     steps: int | None
@@ -145,7 +242,7 @@ class TrainingConfig:
         self.seed = whole_number("seed", self.seed, least=0, most=2**32 - 1)
         self.head_steps = whole_number("head_steps", self.head_steps, least=0)
         flag("evaluate_at_start", self.evaluate_at_start)
-        self.betas = tuple(float(beta) for beta in self.betas)  # AdamW looks at them
+        self.betas = tuple(float(beta) for beta in self.betas)  # AdamW checks their range
         if len(self.betas) != 2:
             raise refused("betas", self.betas, "a pair of numbers")
         choice("schedule", self.schedule, SCHEDULES)
@@ -157,379 +254,55 @@ class TrainingConfig:
             raise ValueError("without steps, give seconds, and warmup as a share below 1")
 
     def learning_rate_at(self, step, seconds=0.0):
-        """The learning rate of step 0, 1, …, `seconds` after the start.
+        """The learning rate of a step, counted from 0, that is made `seconds` after the start.
 
         >>> config = TrainingConfig(steps=10, warmup=4, learning_rate=1.0)
         >>> [round(config.learning_rate_at(step), 2) for step in range(10)]
         [0.2, 0.4, 0.6, 0.8, 1.0, 0.83, 0.67, 0.5, 0.33, 0.17]
         """
-        # How much of the budget is used up, 0 to 1: by steps or by the clock, what is further.
+        # The fraction of the budget that is used, by steps or by the clock, whichever is further.
         by_step = step / self.steps if self.steps else 0.0
         done = max(by_step, seconds / self.seconds if self.seconds else 0.0)
         warm = self.warmup if self.warmup < 1 else self.warmup / self.steps
-        # 1) Warm-up: a line from 0 to 1. By steps, step 0 moves already, or it would be wasted.
+        # 1) The warm-up rises from 0 to 1. With a budget in steps, step 0 has a rate above 0
+        #    already, because a step with rate 0 would be wasted.
         if done < warm:
             first = (step + 1) / (warm * self.steps + 1) if self.steps else 0.0
             return self.learning_rate * min(1.0, max(done / warm, first))
-        # 2) The schedule: from 1 on, over what is left of the budget.
-        left = min(1.0, (done - warm) / max(1e-9, 1 - warm))
-        # 3) After the end: what the schedule ends with, and never below 0.
-        return self.learning_rate * max(0.0, SCHEDULES[self.schedule](left))
+        # 2) The schedule follows, over the remaining budget.
+        after_warm_up = min(1.0, (done - warm) / max(1e-9, 1 - warm))
+        # 3) After the end of the budget the rate keeps its last value, and is never below 0.
+        return self.learning_rate * max(0.0, SCHEDULES[self.schedule](after_warm_up))
 
     def over(self, step, seconds):
-        """Whether the budget is used up."""
+        """Whether the budget is used up after so many steps and seconds."""
         late = self.seconds is not None and seconds >= self.seconds
         return late or (self.steps is not None and step >= self.steps)
 
 
-# ------------------------------------------------------------------------------------ training
-
-
-def train(model, dataset, collator, config, *, out=None, resume=False, evaluate=None, callbacks=()):
-    """Trains a model in place.
-
-    A loss or gradient that is not finite ends the run. On a CPU each step is looked at before it is
-    applied. An accelerator would have to be waited for: there it is when a row, an evaluation or a
-    checkpoint is due, so that no checkpoint holds NaN, but the model in memory may.
-
-    Args:
-        model: called with a batch as keywords, it returns a mapping with `loss`, a mean over the
-            labels that are not -100, weighted if the batch has `weights` of its rows (B,): a
-            `MaskedLanguageModel` or, without weights, a transformers model. Of a batch
-            without `labels` the loss must be a mean over all pairs of neighbours, as a
-            `LanguageModel`'s is. Sparse gradients are applied by SparseAdam, if their modules say
-            `sparse=True` (see `Optimizers`).
-        dataset: a sequence of examples; one of `datasets` on disk may exceed the memory. Its
-            `set_epoch` is called if it has one, and so is its `fingerprint`, a dictionary by which
-            a resumed run knows its data.
-        collator: turns a list of examples into a dictionary of tensors, such as `MaskingCollator`.
-            Its `state_dict`, `load_state_dict` and `fingerprint` are called if it has them.
-        config: a `TrainingConfig`.
-        out: folder for `log.jsonl` and `checkpoints/`; None writes nothing. No other program may
-            write there at the same time. If a run ended before its first checkpoint, its log is
-            renamed `log.1.jsonl` (or the next free number), with a warning.
-        resume: go on from the last checkpoint in `out`, or from the start if there is none yet. On
-            a CPU, with a budget in steps, the final weights are to the bit those of an
-            uninterrupted run. The run goes on in the precision in which it began.
-        evaluate: called as `evaluate(model)` every `evaluate_every` steps and at the end; the
-            numbers it returns by name go into the log. `HeldOut` is one.
-        callbacks: called as `callback(model, step, row)` after each step; row is None where nothing
-            was logged. With `evaluate_at_start` they are also called with step 0 and its row.
-
-    Returns:
-        A `History`.
-
-    Raises:
-        TrainingStopped: a loss or gradient norm that is NaN or infinite; it names the step.
-        ValueError: an empty dataset, one without a label in 100 steps, a model that returns no
-            loss, `packing` or `head_steps` for a model that they do not fit, checkpoints that are
-            damaged or of another run.
-        TypeError: an evaluation whose numbers are named as what each row has already.
-        FileExistsError: `out` holds checkpoints and `resume` is False.
-        BlockingIOError: another program writes to `out`.
-        OSError: a checkpoint could not be written; those before it are intact.
-    """
-    device, rank, processes = _place(config)
-    order = Order(dataset, config.batch_size, config.seed, grouped=config.group_by_length)
-    with nullcontext() if out is None or rank else only_writer(path_name("out", out)):
-        # What the run is made of. Each process has a dropout of its own.
-        seed = (config.seed + rank) % 2**32
-        random.seed(seed)
-        np.random.seed(seed)
-        torch.manual_seed(seed)
-        model.to(device)
-        if config.packing:
-            encoder = getattr(model, "embedder", None)
-            if not hasattr(encoder, "unpadded"):
-                raise ValueError(
-                    f"packing=True needs a BertEncoder or ModernEncoder in {type(model)}"
-                )
-            encoder.unpadded = True
-        optimizers = Optimizers(model, config, device)
-        inside = _encoder_weights(model, optimizers.weights) if config.head_steps else []
-        if optimizers.sparse and processes > 1:
-            raise ValueError("the model has sparse gradients; only one process can train it")
-        history, random_states = History(), RandomStates(device, rank)
-        parts = {"optimizer": optimizers, "order": order, "history": history}
-        parts |= {"collator": collator} if hasattr(collator, "state_dict") else {}
-        parts["random"] = random_states  # the last: what the others do may draw
-        store = log = None
-        if out is not None:
-            settings = {name: value for name, value in vars(config).items() if name not in FREE}
-            run = fingerprint(model, dataset, collator, settings)
-            store = Checkpoints(Path(out) / "checkpoints", config.keep)
-            if store.last() and not resume:
-                raise FileExistsError(f"{out} holds checkpoints; pass resume=True, or another out")
-            if store.last():
-                store.restore(model, parts, run, ADDED)
-            log = _log(Path(out), history) if rank == 0 else None
-        if rank == 0:
-            _warn_of_a_jump(history, config)
-            _warn_of_rounding(optimizers, config.learning_rate)
-        history.budget = {"steps": config.steps, "seconds": config.seconds}
-        if (
-            not history.precision
-        ):  # a run keeps its first precision, and all processes have the same
-            began = "" if rank else _precision(config.precision, device, history.step)
-            history.precision = gathered(began)[0]
-        prepared = DistributedDataParallel(model) if processes > 1 else model
-        model.train()
-        # What asks is left on the CPU where the model can take it from there, and nobody waits.
-        staying = getattr(model, "stays_on_the_cpu", ())
-        bf16 = history.precision == "bf16"
-        hidden = None if config.progress is None else not config.progress
-        bar = tqdm(total=config.steps, initial=history.step, disable=True if rank else hidden)
-        # In IPython, and so in each notebook, the name __IPYTHON__ exists.
-        unseen = config.progress is None and bar.disable and not hasattr(builtins, "__IPYTHON__")
-        progress = Progress(history, config.steps, config.seconds) if unseen and not rank else None
-
-        def due(every):
-            return every is not None and history.step % every == 0
-
-        def due_by_the_clock():
-            if config.checkpoint_seconds is None or (processes > 1 and not due(AGREE_EVERY)):
-                return False
-            apart = min(config.checkpoint_seconds, max(FIRST_CHECKPOINT, kept - begin))
-            return gathered(time.perf_counter() - kept >= apart)[0]
-
-        def evaluated():
-            states = random_states.here()  # what it draws changes nothing that follows
-            with modes_kept(model):
-                numbers = evaluate(model)
-            random_states.put(states)
-            return {name: float(value) for name, value in numbers.items()}
-
-        if evaluate and config.evaluate_at_start and history.step == 0:
-            row = {"step": 0, "epoch": order.epoch, "tokens": 0, "seconds": 0.0}
-            row = dict(**row, **evaluated())
-            history.rows.append(row)
-            if log:
-                log.write(row)
-            for callback in callbacks:
-                callback(model, 0, row)
-
-        seconds_before, tokens_before = history.seconds, history.tokens
-        begin = kept = time.perf_counter()
-        while not config.over(history.step, history.seconds):
-            # 1) A batch, masked anew. Its rows are dealt out to the processes, and to the turns in
-            #    which each process computes its own.
-            batch = collator(order.next())
-            _refuse_weights_unread(batch, model)
-            turns = -(-len(batch["input_ids"]) // processes)  # no more than there are rows
-            turns = min(turns, config.gradient_accumulation_steps)
-            still = inside if history.step < config.head_steps else []
-
-            # 2) The loss over all processes and turns, and its gradient. After the last turn
-            #    DistributedDataParallel averages the gradients; if some weights stand still,
-            #    `optimizers.average` does it. Over no labels the mean of a transformers model is
-            #    NaN; it counts 0 times.
-            loss = 0.0
-            for turn in range(turns):
-                place = turn * processes + rank
-                own, weight, tokens, targets = own_share(
-                    batch, device, place, turns * processes, staying
-                )
-                apart = processes > 1 and (turn < turns - 1 or still)
-                with without_gradient(still), prepared.no_sync() if apart else nullcontext():
-                    with torch.autocast(device.type, torch.bfloat16, enabled=bf16):
-                        part = _loss(prepared(**own), model, own)
-                    part = (part * (weight / turns)).where(weight > 0, 0.0)
-                    part.backward()
-                loss = loss + part.detach()
-            if processes > 1:
-                distributed.all_reduce(loss)
-                loss = loss / processes
-                if still:
-                    optimizers.average(processes)
-
-            # 3) The gradient clipped, the step counted, and applied at its rate.
-            norm = optimizers.clip(config.max_grad_norm)
-            rate = history.rate = config.learning_rate_at(history.step, history.seconds)
-            history.add(loss, norm, tokens, targets)
-            if can_look(loss):
-                history.look()
-            optimizers.step(rate)
-            optimizers.zero_grad()
-
-            # 4) A look at the numbers comes before the clock, as it waits for the device.
-            keeping = store and (due(config.checkpoint_every) or due_by_the_clock())
-            if keeping or due(config.log_every) or due(config.evaluate_every):
-                history.look()
-            seconds = seconds_before + time.perf_counter() - begin
-            # Where the clock is the budget, all must stop at the same step.
-            history.seconds = gathered(seconds)[0] if config.seconds else seconds
-            over = config.over(history.step, history.seconds)
-            if over:
-                history.look(last=True)
-
-            # 5) Written down.
-            row = None
-            evaluating = evaluate and (over or due(config.evaluate_every))
-            if over or due(config.log_every) or evaluating:
-                speed = (history.tokens - tokens_before) / (history.seconds - seconds_before)
-                loss = history.mean_loss()
-                row = {
-                    "step": history.step, "epoch": order.epoch, "loss": loss,
-                    "learning_rate": rate, "gradient_norm": history.norm, "tokens": history.tokens,
-                    "seconds": round(history.seconds, 3), "tokens_per_second": round(speed, 1),
-                }  # fmt: skip
-                if math.isnan(loss):
-                    del row["loss"]  # there was nothing to predict
-                if evaluating:
-                    row = dict(**row, **evaluated())  # Python refuses a name that the row has
-                history.rows.append(row)
-                bar.set_postfix(loss=f"{loss:.3f}", tokens_per_second=f"{speed:.0f}")
-                if log:
-                    log.write(row)
-            bar.update()
-            if progress:
-                progress.tell()
-            for callback in callbacks:
-                callback(model, history.step, row)
-
-            # 6) Kept. Every process gives its part of the state, and the first one writes it.
-            if keeping or (store and over):
-                state = {name: part.state_dict() for name, part in parts.items()}
-                if rank == 0:
-                    store.save(history.step, model, state | {"run": run})
-                gathered(None)  # nobody goes on before it is written
-                kept = time.perf_counter()
-        bar.close()
-    return history
-
-
-def _place(config):
-    """The device, this process's number, and how many there are, as `torchrun` tells them."""
-    device = torch.device("cpu") if config.device == "cpu" else device_taken()
-    if config.device not in ("auto", device.type):
-        raise ValueError(f"device={config.device!r}, but this machine has {device.type!r}")
-    if int(os.environ.get("WORLD_SIZE", 1)) > 1 and not distributed.is_initialized():
-        distributed.init_process_group()
-    if not distributed.is_initialized():
-        return device, 0, 1
-    rank, processes = distributed.get_rank(), distributed.get_world_size()
-    if device.type != "cpu":
-        device = torch.device(device.type, int(os.environ.get("LOCAL_RANK", rank)))
-        torch.accelerator.set_device_index(device.index)
-    return device, rank, processes
-
-
-def _precision(wanted, device, step):
-    """The precision of a run whose state names none; `step` is how many steps it has made."""
-    if wanted != "auto":
-        return wanted
-    if step:  # begun by an earlier version, which took bf16 wherever the hardware has it
-        return "bf16" if native_bf16(device) else "fp32"
-    return precision_taken(device)[0]
-
-
-def _encoder_weights(model, trained):
-    """The trained weights of `model.embedder`. The head steps need some outside it as well."""
-    if not isinstance(getattr(model, "embedder", None), torch.nn.Module):
-        told = f"head_steps needs a model with an `embedder`, which {type(model).__name__} has not"
-        raise ValueError(f"{told}; for a model of transformers take from_hf(model)")
-    inside = set(model.embedder.parameters())
-    encoder = [weight for weight in trained.values() if weight in inside]
-    if len(encoder) == len(trained):
-        raise ValueError("head_steps is given, but no weight outside model.embedder is trained")
-    return encoder
-
-
-def _log(out, history):
-    """The log of a run. The log of a run that left no checkpoint is kept under another name."""
-    path = out / "log.jsonl"
-    if history.step == 0 and (old := keep_old_log(path)):
-        told = f"{out} holds a log and no checkpoint, so the run begins anew"
-        warnings.warn(f"{told}; the old log is now {old.name}", stacklevel=3)
-    return Log(path, history.rows)
-
-
-def _warn_of_a_jump(history, config):
-    """Warns if a run that goes on with another budget would get quite another learning rate."""
-    if not history.budget or config.over(history.step, history.seconds):
-        return
-    planned = replace(config, **history.budget).learning_rate_at(history.step, history.seconds)
-    now = config.learning_rate_at(history.step, history.seconds)
-    # Between the last rate and the one that was planned next there is no jump.
-    low, high = sorted((history.rate, planned))
-    if not low - 0.01 * config.learning_rate <= now <= high + 0.01 * config.learning_rate:
-        remedy = "schedule='wsd' can be lengthened before its fall without a jump"
-        if config.schedule == "wsd":
-            remedy = "go on from a checkpoint before the fall of the rate"
-        warnings.warn(
-            f"with this budget the learning rate jumps from {history.rate:.2g} at step "
-            f"{history.step:,} to {now:.2g} at the next one; {remedy}", stacklevel=3
-        )  # fmt: skip
-
-
-def _warn_of_rounding(optimizers, rate):
-    """Warns of weights of 16 bits, which steps much smaller than themselves do not change."""
-    share = optimizers.rounded_away(rate)
-    if share > 0.01:
-        told = f"the weights have 16 bits, and at learning_rate={rate:g} a step is rounded away"
-        told += f" in {share:.0%} of their numbers"
-        warnings.warn(
-            f"{told}; train model.float() instead, with precision='bf16' if you like", stacklevel=3
-        )
-
-
-def _loss(output, model, batch):
-    """The loss of an output. Without labels a model of transformers returns no loss."""
-    loss = output.get("loss")
-    if loss is None:
-        told = f"{type(model).__name__} returned no loss for a batch of {', '.join(batch)}"
-        raise ValueError(f"{told}; let the collator add what the model needs, such as labels")
-    return loss
-
-
-@contextmanager
-def without_gradient(weights):
-    """Lets weights stand still: no gradient is computed for them."""
-    for weight in weights:
-        weight.requires_grad_(False)
-    try:
-        yield
-    finally:
-        for weight in weights:
-            weight.requires_grad_(True)
-
-
-def _refuse_weights_unread(batch, model):
-    """transformers' models take any keyword and forget those unknown, so a model must name it."""
-    if "weights" in batch and "weights" not in signature(model.forward).parameters:
-        told = f"the batches have weights, which {type(model).__name__} does not name and would"
-        raise ValueError(f"{told} leave out; train a MaskedLanguageModel, such as from_hf(model)")
-
-
 # ------------------------------------------------------------------------------------ held out
-#
-# Looks at a model in the midst of its training, which leave no trace.
-
-
-@contextmanager
-def modes_kept(model):
-    """Puts each module back into training or evaluation mode, whichever it was in."""
-    modes = [(module, module.training) for module in model.modules()]
-    try:
-        yield
-    finally:
-        for module, mode in modes:
-            module.training = mode
 
 
 class HeldOut:
-    """An evaluation on a fixed masked set: masked once, here, and the same for every model.
+    """An evaluation: the loss on held-out examples, which are masked once, when it is made.
+
+    Every model, and every evaluation of a run, is asked for the same tokens, so that the losses can
+    be compared. Give it to `train` as `evaluate`, or call it::
+
+        evaluate = HeldOut(held_out_rows, MaskingCollator(tokenizer, seed=1))
+        evaluate(model)  # {"held_out_loss": 5.83}
+
+    Calling it returns `{name: loss}`, the mean over all masked tokens in nats. The model's modes,
+    training or evaluation, are afterwards as they were.
 
     Args:
         examples: held-out examples.
-        collator: masks them; give it a seed of its own.
-        batch_size: rows in a batch. Rows of like length share one.
-        name: of the number it returns.
-
-    Call it with a model to get `{name: nats per masked token}`, a mean over all masked tokens.
+        collator: masks them. Give it a seed of its own.
+        batch_size: rows in a batch. Rows of similar length share a batch.
+        name: of the number that is returned.
 
     Raises:
-        ValueError: no examples, or none of their tokens masked.
+        ValueError: there are no examples, or none of their tokens is masked.
     """
 
     def __init__(self, examples, collator, *, batch_size=64, name="held_out_loss"):
@@ -548,23 +321,23 @@ class HeldOut:
             model.eval()
             for batch in self.batches:
                 targets = count_targets(batch).item()
-                if targets:  # without any, the mean of a transformers model is NaN
+                if targets:  # without labels a model of transformers returns NaN
                     batch = {name: rows.to(device) for name, rows in batch.items()}
                     total += model(**batch)["loss"].item() * targets
         return {self.name: total / self.count}
 
 
 class ShowPredictions:
-    """A callback that prints the likeliest tokens for the blanks of chosen sentences.
+    """A callback that prints the likeliest tokens for the blanks of some sentences.
 
     Args:
-        tokenizer: ours or transformers'.
-        sentences: texts with one `[MASK]` or more.
-        every: steps between prints.
-        top_k: tokens shown for a blank.
+        tokenizer: ours, or one of transformers.
+        sentences: texts with at least one `[MASK]`.
+        every: it prints every so many steps.
+        top_k: the number of tokens that are shown for a blank.
 
     Raises:
-        ValueError: a sentence without `[MASK]`.
+        ValueError: a sentence has no `[MASK]`.
     """
 
     def __init__(self, tokenizer, sentences, *, every=100, top_k=3):

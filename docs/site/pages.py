@@ -96,6 +96,6 @@ def write_api(folder: Path, titles: dict[str, str]) -> None:
     (folder / "index.rst").write_text("\n".join(lines), "utf-8")
 
 
-INTRODUCTION = """``mlm_lib`` holds what the lessons build, under the lessons' names for it; what no
-lesson builds stands in ``mlm_lib.engine``. Nothing is imported by ``import mlm_lib``: take what you
-need, ``from mlm_lib.masking import mask_tokens``."""
+INTRODUCTION = """``mlm_lib`` holds what the lessons build, under the lessons' names for it. What
+the lessons use and do not explain line by line is in ``mlm_lib.engine``. ``import mlm_lib`` imports
+nothing else: take what you need, ``from mlm_lib.masking import mask_tokens``."""

@@ -1,1 +1,5 @@
-"""What no lesson builds: files, batches, logs, checkpoints. It imports `checks` and itself."""
+"""What the lessons use and do not build: batches, files, logs, checkpoints, precision, recipes.
+
+Everything here may import `mlm_lib.checks` and other files of `engine`, and nothing else of the
+package, so that each file can be read alone. The training loop itself is in `mlm_lib.training`.
+"""

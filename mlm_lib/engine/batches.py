@@ -1,7 +1,9 @@
-"""Which examples come when, and which process takes which of them. Built in lesson 08.
+"""Batches: the order of the examples, what a batch counts, and how several processes share it.
 
-`Order` deals the data out, batch after batch and epoch after epoch. `own_share` is what one of
-several processes takes of a batch, weighted so that together they train as one would alone.
+`train` and the loop in the lesson on pretraining take their batches from a `BatchSampler`. It deals
+out the examples of a data set, batch after batch and epoch after epoch. `shard` cuts out the rows
+of a batch that one of several processes computes. It also returns the weight of their loss, which
+makes several processes train as one process would.
 """
 
 import hashlib
@@ -11,23 +13,32 @@ from torch import distributed
 
 from mlm_lib.checks import whole_number
 
-IGNORE = -100  # the label of a position that has none
-# Batches whose rows are sorted together when rows of like length share one, as in transformers.
+IGNORE = -100  # the label of a position that is not predicted, as in PyTorch and transformers
+# With `grouped`, rows are sorted by length within pools of this many batches, as in transformers.
 POOL = 50
 
 
-class Order:
-    """The order of the data: it depends on the seed and on nothing else, and can be taken up again.
+class BatchSampler:
+    """Deals out the examples of a data set in random order, one batch at a time, without end.
+
+    The order depends only on the seed and the number of the epoch: random numbers that are drawn
+    elsewhere do not change it. A run that was interrupted can go on with the next batch, because
+    the place in the order can be saved and loaded.
 
     Args:
-        dataset: a sequence of examples. Its `set_epoch` is called if it has one, and its `lengths`
-            are taken, if it has them, for those of its examples.
-        batch_size: examples in a batch; the last one of an epoch may be smaller.
+        dataset: a sequence of examples. If it has a method `set_epoch`, the method is called at the
+            start of each epoch. If it has an attribute `lengths`, `grouped` reads the lengths of
+            the examples there and need not read the examples themselves.
+        batch_size: examples in a batch. The last batch of an epoch may be smaller.
         seed: of the permutations.
-        grouped: rows of like length share a batch, which saves padding.
+        grouped: put rows of similar length into one batch, which saves padding.
 
     Raises:
-        ValueError: an empty dataset.
+        ValueError: the data set is empty.
+
+    >>> sampler = BatchSampler(["a", "b", "c"], batch_size=2)
+    >>> [len(sampler.next()) for _ in range(4)]
+    [2, 1, 2, 1]
     """
 
     def __init__(self, dataset, batch_size, seed=0, *, grouped=False):
@@ -38,40 +49,40 @@ class Order:
         self.load_state_dict({"epoch": 0, "place": 0})
 
     def next(self):
-        """The next list of examples; after the last of an epoch comes the first of the next."""
+        """The next batch, as a list of examples. After the last batch a new epoch begins."""
         if self.place == len(self.batches):
             self.load_state_dict({"epoch": self.epoch + 1, "place": 0})
         self.place += 1
-        return [self.dataset[number] for number in self.batches[self.place - 1]]
+        return [self.dataset[index] for index in self.batches[self.place - 1]]
 
     def state_dict(self):
-        """The epoch, and how many of its batches were dealt out."""
+        """The number of the epoch, and how many of its batches have been dealt out."""
         return {"epoch": self.epoch, "place": self.place}
 
     def load_state_dict(self, state):
-        """Goes on after the batches of `state`."""
+        """Goes on with the batch that follows those of `state`."""
         self.epoch, self.place = state["epoch"], state["place"]
         if hasattr(self.dataset, "set_epoch"):
             self.dataset.set_epoch(self.epoch)
-        self.batches = self._numbers()
+        self.batches = self._batches_of_epoch()
 
-    def _numbers(self):
-        """The epoch's batches, as the numbers of their examples."""
-        # 1) A permutation, another one in each epoch.
+    def _batches_of_epoch(self):
+        """The batches of the present epoch, each a list of indices into the data set."""
+        # 1) A permutation of the indices, which is different in each epoch.
         digest = hashlib.blake2b(f"{self.seed} order {self.epoch}".encode(), digest_size=8).digest()
         seed = int.from_bytes(digest, "little") >> 1  # 63 bits, which depend on seed and epoch
         generator = torch.Generator().manual_seed(seed)
         order = torch.randperm(len(self.dataset), generator=generator).tolist()
-        # 2) Where rows of like length share a batch: sorted, but only among their neighbours, so
-        #    that an epoch does not go from short to long.
+        # 2) With `grouped`, the indices are sorted by length within pools of some batches. If the
+        #    whole epoch were sorted, it would go from short rows to long rows.
         if self.grouped:
             lengths = getattr(self.dataset, "lengths", None)
             if lengths is None:
-                lengths = [example_length(self.dataset[number]) for number in range(len(order))]
+                lengths = [example_length(self.dataset[index]) for index in range(len(order))]
             size = POOL * self.batch_size
             pools = [order[start : start + size] for start in range(0, len(order), size)]
-            order = [n for pool in pools for n in sorted(pool, key=lengths.__getitem__)]
-        # 3) Cut into batches, of which the sorted ones come in random order.
+            order = [index for pool in pools for index in sorted(pool, key=lengths.__getitem__)]
+        # 3) The order is cut into batches. Sorted batches are shuffled once more.
         starts = range(0, len(order), self.batch_size)
         batches = [order[start : start + self.batch_size] for start in starts]
         if self.grouped:
@@ -81,7 +92,7 @@ class Order:
 
 
 def example_length(example):
-    """The tokens of an example: a list of ids, or a dictionary with `input_ids`.
+    """The number of tokens in an example: a list of ids, or a dictionary with `input_ids`.
 
     >>> example_length([2, 17, 3]), example_length({"input_ids": [2, 3]})
     (3, 2)
@@ -89,67 +100,94 @@ def example_length(example):
     return len(example["input_ids"] if hasattr(example, "keys") else example)
 
 
-# ------------------------------------------------------------------------------------ shares
+# ------------------------------------------------------------------------------------ counts
+
+
+def count_tokens(batch):
+    """The number of tokens in a batch without its padding, as a tensor without axes.
+
+    >>> count_tokens({"input_ids": torch.ones(2, 3), "mask": torch.tensor([[1, 1, 0], [1, 1, 1]])})
+    tensor(5)
+    """
+    return _real_tokens(batch).count_nonzero()
 
 
 def count_targets(batch):
-    """Over how many predictions the loss of a batch is a mean, as a tensor of no axes.
+    """The number of predictions over which the loss of a batch is a mean, a tensor without axes.
 
-    Its labels that are not −100, each counted as its row weighs where the batch has `weights`; or,
-    without labels, its pairs of real neighbours.
+    With `labels`, these are the labels that are not −100. If the batch also has `weights`, each
+    label counts as much as the weight of its row. Without `labels`, as for a language model, each
+    pair of neighbouring tokens is a prediction. Pairs with padding do not count.
 
     >>> count_targets({"labels": torch.tensor([[-100, 7, -100], [8, 9, -100]])})
     tensor(3)
     """
     if "labels" in batch:
-        asked = batch["labels"] != IGNORE  # (B, T)
-        return (asked.sum(1) * batch["weights"]).sum() if "weights" in batch else asked.sum()
+        has_label = batch["labels"] != IGNORE  # (B, T)
+        per_row = has_label.sum(1)  # (B,)
+        return (per_row * batch["weights"]).sum() if "weights" in batch else has_label.sum()
     real = _real_tokens(batch)
     return (real[:, 1:] & real[:, :-1]).sum()
 
 
-def own_share(batch, device, rank=0, processes=1, staying=()):
-    """What process number `rank` takes of a batch, and how much its loss counts.
+def _real_tokens(batch):
+    """A bool tensor (B, T): True at tokens, False at padding. Without a mask all are tokens."""
+    no_padding = torch.ones_like(batch["input_ids"])
+    return batch.get("attention_mask", batch.get("mask", no_padding)).bool()
 
-    Every process collates the whole batch, which is cheap, so that masks do not depend on how many
-    processes there are. The rows are dealt out in turn. A loss is a mean over a process's own
-    labels, and gradients are averaged over processes; so a loss counts
 
-        weight = processes · own labels / labels in the batch
+# ------------------------------------------------------------------------------------ processes
 
-    and the average is the mean over all labels. Where there are more processes than rows, those
-    without any take the first row, which then counts 0 times.
+
+def shard(batch, device, index=0, count=1, cpu_inputs=()):
+    """Cuts a batch into `count` parts and returns one of them, with the weight of its loss.
+
+    Several processes train on one batch: every process makes the whole batch, which is cheap, and
+    computes one part of it. In this way the masks do not depend on the number of processes. Part
+    `index` has the rows `index`, `index + count`, `index + 2 * count` and so on.
+
+    The loss of a part is a mean over its own labels, and the gradients of the parts are averaged.
+    The average is the gradient of the whole batch if each loss is first multiplied by
+
+        weight = count * labels in the part / labels in the batch.
+
+    If there are more parts than rows, a part without rows takes the first row with weight 0.
 
     Args:
-        batch: tensors (B, …) by name.
-        device: where to.
-        staying: names of tensors that stay where they are.
+        batch: a dictionary of tensors (B, …).
+        device: the rows and the weight are moved to this device.
+        index: the number of the part, from 0.
+        count: the number of parts.
+        cpu_inputs: names of tensors that are not moved.
 
     Returns:
-        (batch, weight, tokens, targets): the own rows and their weight on the device, and of the
-        whole batch the real tokens and the predictions. The last three are tensors of no axes, and
-        to look at them is left to the caller.
+        (rows, weight): a dictionary of the part's rows, and a tensor without axes.
+
+    >>> ids = torch.tensor([[5], [6], [7]])
+    >>> batch = {"input_ids": ids, "labels": ids}
+    >>> rows, weight = shard(batch, torch.device("cpu"), index=0, count=2)
+    >>> rows["input_ids"].tolist(), round(weight.item(), 3)
+    ([[5], [7]], 1.333)
     """
-    tokens = _real_tokens(batch).count_nonzero()
-    targets = count = count_targets(batch)
-    if processes > 1:
-        has_rows = rank < len(batch["input_ids"])
-        rows = slice(rank, None, processes) if has_rows else slice(1)
+    targets = own_targets = count_targets(batch)
+    if count > 1:
+        has_rows = index < len(batch["input_ids"])
+        rows = slice(index, None, count) if has_rows else slice(1)
         batch = {name: values[rows].contiguous() for name, values in batch.items()}
-        count = count_targets(batch) * has_rows
-    weight = processes * count / targets.where(targets > 0, 1)
-    own = {name: one if name in staying else _moved(one, device) for name, one in batch.items()}
-    return own, _moved(weight, device), tokens, targets
+        own_targets = count_targets(batch) * has_rows
+    weight = count * own_targets / targets.where(targets > 0, 1)
+    rows = {
+        name: values if name in cpu_inputs else _moved(values, device)
+        for name, values in batch.items()
+    }
+    return rows, _moved(weight, device)
 
 
-def _real_tokens(batch):
-    """The mask of real tokens (B, T), under the name that the batch has for it; or all are real."""
-    every = torch.ones_like(batch["input_ids"])
-    return batch.get("attention_mask", batch.get("mask", every)).bool()
+def all_gather(value):
+    """The values that all processes have here, in the order of their ranks.
 
-
-def gathered(value):
-    """What each process has for a value, in the order of their ranks; alone, its own only."""
+    Each process must call it. If there is only one process, its own value is the only one.
+    """
     if not distributed.is_initialized():
         return [value]
     values = [None] * distributed.get_world_size()
@@ -158,6 +196,7 @@ def gathered(value):
 
 
 def _moved(values, device):
+    """A tensor on the device."""
     if device.type == "cuda" and values.device.type == "cpu":
-        values = values.pin_memory()  # from pinned memory the copy runs beside the program
+        values = values.pin_memory()  # from pinned memory the copy runs while the program goes on
     return values.to(device, non_blocking=True)

@@ -1,66 +1,85 @@
-"""What survives a kill: checkpoints, each whole or absent. Built in lesson 08.
+"""Checkpoints, from which a training run that was killed goes on as if nothing had happened.
 
-A run goes on to the bit if all that its next step depends on comes back: the weights, and a
-`state_dict` of each other part: optimizer, order of the data, random states, and so on.
+A checkpoint holds everything that the next step depends on: the weights, and the state of the
+optimizer, of the order of the data, of the random generators, and so on. With all of it a resumed
+run ends with the same weights, to the bit, as a run that was not interrupted.
 """
 
 import hashlib
 import io
 import json
 import os
+import pickle
 import random
 import re
 import shutil
+import struct
 from pathlib import Path
 
 import numpy as np
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load, save
 
 from mlm_lib.checks import shown
-from mlm_lib.engine.batches import gathered
+from mlm_lib.engine.batches import all_gather
 from mlm_lib.engine.files import write
 
 WEIGHTS, STATE = "model.safetensors", "state.pt"
-SAMPLE = 1000  # examples, evenly spaced, by which data are recognised
+SAMPLE = 1000  # a data set is recognised by so many of its examples, evenly spaced
+# What torch and safetensors raise for a file that is missing, cut off, altered, or something else.
+# The list was found by altering checkpoints at random. What is not in it is not called damage: a
+# file that may not be read, too little memory, a library that is missing.
+DAMAGED = (
+    FileNotFoundError, EOFError, RuntimeError, ValueError, LookupError, TypeError, AttributeError,
+    AssertionError, struct.error, pickle.UnpicklingError, SafetensorError,
+)  # fmt: skip
 
 
 class Checkpoints:
-    """A folder of checkpoints, `step-00000100` and so on, each whole or absent.
+    """A folder of checkpoints, `step-00000100` and so on. Each of them is complete.
 
-    A checkpoint is written under another name, flushed to the disk, and renamed when complete.
+    A checkpoint is written under another name, flushed to the disk, and renamed when it is
+    complete. If the program is killed before the end, no checkpoint of this step exists, and the
+    one before it is still there.
 
     Args:
-        folder: where they are; it need not exist yet.
-        keep: how many are kept, the last ones.
+        folder: which holds the checkpoints. It is made when the first one is saved.
+        keep: the number of checkpoints that are kept, the last ones.
     """
 
     def __init__(self, folder, keep=2):
         self.folder, self.keep = Path(folder), keep
 
     def all(self):
-        """The paths of the checkpoints, the last one at the end."""
+        """The paths of the checkpoints, in the order of their steps."""
         return sorted(self.folder.glob("step-" + 8 * "[0-9]"))
 
     def last(self):
-        """The path of the last checkpoint, or None."""
+        """The path of the last checkpoint, or None if there is none."""
         return max(self.all(), default=None)
 
     def last_step(self):
-        """The number of steps that the last checkpoint has made, or None if there is none."""
+        """The step of the last checkpoint, or None if there is none."""
         return int(self.last().name.removeprefix("step-")) if self.last() else None
 
     def save(self, step, model, state):
-        """Writes a checkpoint, then removes those before the last `keep`.
+        """Writes a checkpoint, and deletes old ones so that `keep` of them are left.
+
+        Args:
+            step: the number of steps made.
+            model: its weights are written to `model.safetensors`.
+            state: a dictionary of tensors and plain values, written to `state.pt`. Its entry `run`
+                is the `fingerprint` of the run.
 
         Raises:
-            OSError: it could not be written, as on a full disk; those before it are intact.
+            OSError: it could not be written, as on a full disk. The older checkpoints are intact.
         """
         weights = {name: weight.cpu().contiguous() for name, weight in _own_tensors(model).items()}
         buffer = io.BytesIO()
         torch.save(state, buffer)
         scratch = self.folder / ".unfinished"
-        shutil.rmtree(scratch, ignore_errors=True)  # left by a kill
+        shutil.rmtree(scratch, ignore_errors=True)  # a program that was killed may have left it
         try:
             write(scratch / WEIGHTS, save(weights))
             write(scratch / STATE, buffer.getvalue())
@@ -70,52 +89,66 @@ class Checkpoints:
         for old in self.all()[: -self.keep]:
             shutil.rmtree(old, ignore_errors=True)
 
-    def restore(self, model, parts, run, added=()):
-        """Puts the last checkpoint's weights, and the state of each part, back where they were.
+    def restore(self, model, run, added=()):
+        """Loads the weights of the last checkpoint into the model, and returns its state.
 
         Args:
-            parts: by name, objects with `state_dict` and `load_state_dict`.
-            run: the present run's `fingerprint`.
+            model: the model that was saved, or one like it.
+            run: the `fingerprint` of the present run.
             added: the settings that an earlier version of the course did not write into the
                 fingerprint, each with the value that it had then.
 
+        Returns:
+            The dictionary that was given to `save`.
+
         Raises:
-            ValueError: it is damaged, or was not written here; or the first thing in which the runs
-                differ, as it was and as it is now.
+            ValueError: a file of the checkpoint is missing or damaged, or was not written by this
+                course; or the runs differ. The message names the first difference, as it was and as
+                it is now.
         """
         *before, path = ["the start", *self.all()]
         try:
             weights = load((path / WEIGHTS).read_bytes())
-            # Only tensors and plain values: a pickle could otherwise run any code.
-            state = torch.load(path / STATE, map_location="cpu", weights_only=True)
-            then = dict(added) | state["run"]
-        except Exception as error:  # whatever the file holds instead
-            told = f"{path} is damaged, or another version's ({type(error).__name__})"
-            raise ValueError(f"{told}; delete it to go on from {before[-1]}") from None
-        for name in [*run, *then]:
-            if then.get(name) != run.get(name) and not _only_said_otherwise(name, then, run):
-                was, now = shown(then.get(name)), shown(run.get(name))
-                told = f"{path} was trained with {name}={was}, now it is {now}"
-                raise ValueError(f"{told}; resume with what it was, or start in another folder")
-        # A tied matrix has two names, and one is here.
+            file = io.BytesIO((path / STATE).read_bytes())
+            # `weights_only` reads tensors and plain values. Any other pickle could run any code.
+            state = torch.load(file, map_location="cpu", weights_only=True)
+        except DAMAGED as error:
+            raise self._damaged(path, before[-1], error) from error
+        if not (isinstance(state, dict) and isinstance(state.get("run"), dict)):
+            raise self._damaged(path, before[-1], f"{STATE} describes no run")
+        _refuse_another_run(path, dict(added) | state["run"], run)
+        # A matrix that is tied has two names in the model and one name in the file.
         own = {name: weights[name] for name in _own_tensors(model)}
         model.load_state_dict(own, strict=False)
-        for name, part in parts.items():
-            part.load_state_dict(state[name])
+        return state
+
+    def _damaged(self, path, before, error):
+        what = type(error).__name__ if isinstance(error, Exception) else error
+        told = f"{path} is damaged, or another version's ({what})"
+        return ValueError(f"{told}; delete it to go on from {before}")
 
 
-def _only_said_otherwise(name, then, run):
-    """Whether one run gives attention's dropout as a number, and the other gives None for it.
+def _refuse_another_run(path, then, now):
+    """Compares the fingerprint in a checkpoint with the present one, and refuses a difference."""
+    for name in [*now, *then]:
+        if then.get(name) != now.get(name) and not _same_dropout(name, then, now):
+            was, is_now = shown(then.get(name)), shown(now.get(name))
+            told = f"{path} was trained with {name}={was}, now it is {is_now}"
+            raise ValueError(f"{told}; resume with what it was, or start in another folder")
 
-    None means that it is the same as `dropout`. The number that is used is also in the lines that
-    describe the model, and these lines must agree.
+
+def _same_dropout(name, then, now):
+    """Whether the dropout of attention is a number in one fingerprint and None in the other.
+
+    None means that it is equal to `dropout`. The two can be the same, and if they are not, another
+    entry differs: the number that is used is also in the lines that describe the model.
     """
-    values = then.get(name, 0), run.get(name, 0)
+    values = then.get(name, 0), now.get(name, 0)
     return name == "model.EncoderConfig.attention_dropout" and None in values
 
 
 def _own_tensors(model):
-    """The tensors of a state dictionary; tied matrices are one tensor and come once."""
+    """The tensors of the model's state dictionary by name. A tied matrix is listed once."""
     named = dict(model.named_parameters()) | dict(model.named_buffers())
     return {name: tensor for name, tensor in model.state_dict().items() if name in named}
 
@@ -124,17 +157,18 @@ def _own_tensors(model):
 
 
 def fingerprint(model, dataset, collator, settings):
-    """What must not change between a run and its continuation, as plain values by name.
+    """What must be the same when a run is resumed, as plain values by name.
 
-    Going on with another model or other data would end well and be worth nothing.
+    A run that goes on with another model or with other data would end without an error, and its
+    weights would be worth nothing. `Checkpoints.restore` therefore compares fingerprints.
 
     Args:
-        model: known by torch's description of it, by the `config` of it and of its parts, and by
-            its weights: their names, their shapes, and which of them are frozen.
-        dataset: known by its own `fingerprint()`, a dictionary, if it has one; otherwise by its
-            length and a sample of its examples.
-        collator: known by its `fingerprint()`; without that method, by nothing.
-        settings: of the training, those that the weights depend on.
+        model: torch's description of it, the `config` of the model and of its parts, and the names
+            and shapes of its weights go into the fingerprint, and which of the weights are frozen.
+        dataset: its own `fingerprint()`, a dictionary, if it has this method. Otherwise its length
+            and a sample of its examples.
+        collator: its own `fingerprint()`, if it has this method. Otherwise nothing.
+        settings: the settings of the training on which the weights depend.
     """
     parts = {
         "collator": collator.fingerprint() if hasattr(collator, "fingerprint") else {},
@@ -148,6 +182,7 @@ def fingerprint(model, dataset, collator, settings):
 
 
 def _of_data(dataset):
+    """The length of a data set, and a digest of `SAMPLE` of its examples."""
     digest = hashlib.blake2b(digest_size=8)
     for number in range(0, len(dataset), -(-len(dataset) // SAMPLE) or 1):
         digest.update(json.dumps(dataset[number], default=_plain, sort_keys=True).encode())
@@ -155,11 +190,12 @@ def _of_data(dataset):
 
 
 def _of_model(model):
+    """The configurations, the description, the shapes and the frozen weights of a model."""
     known = {}
     for module in model.modules():
         config = getattr(module, "config", None)
         for name, value in getattr(config, "__dict__", {}).items():
-            # Where a model came from, and who wrote its file, change nothing in it.
+            # Where a model came from, and which version wrote its file, changes nothing in it.
             if not name.startswith("_") and name != "transformers_version":
                 known[f"{type(config).__name__}.{name}"] = value
     lines = _described(model).split("\n")
@@ -170,12 +206,12 @@ def _of_model(model):
 
 
 def _plain(value):
-    """What JSON does not know: tensors and arrays as lists, all else as a text."""
+    """A value that JSON does not know: a tensor or an array as a list, anything else as a text."""
     return value.tolist() if hasattr(value, "tolist") else _described(value)
 
 
 def _described(value):
-    """A description that does not tell where in memory functions and objects are.
+    """Python's description of a value, without addresses in memory, which change in each process.
 
     >>> _described(print), _described(torch.nn.functional.silu)
     ('<built-in function print>', '<function silu>')
@@ -187,21 +223,32 @@ def _described(value):
 
 
 class RandomStates:
-    """The generators that a step may draw from, of every process, as a part of a checkpoint."""
+    """The states of the random generators from which a training step may draw.
+
+    These are torch's generators on the CPU and on the device, Python's and numpy's. A checkpoint
+    holds the states of all processes, because each process draws its own dropout.
+
+    Args:
+        device: the device of the training, a torch.device.
+        rank: the number of this process.
+    """
 
     def __init__(self, device, rank=0):
         self.device, self.rank = device, rank
 
     def state_dict(self):
-        """The states of all processes in order; each of them must call it."""
-        return gathered(self.here())
+        """The states of all processes, in the order of their ranks. Each process must call it."""
+        return all_gather(self.get())
 
     def load_state_dict(self, states):
-        """Puts this process's states back; with more processes than there were it keeps its own."""
-        if self.rank < len(states):
-            self.put(states[self.rank])
+        """Sets the generators of this process to its states.
 
-    def here(self):
+        If the run had fewer processes when it was saved, the new ones keep the states they have.
+        """
+        if self.rank < len(states):
+            self.set(states[self.rank])
+
+    def get(self):
         """The states of this process, as tensors and plain values."""
         name, keys, *rest = np.random.get_state()
         states = {
@@ -213,8 +260,8 @@ class RandomStates:
             states["cuda"] = torch.cuda.get_rng_state(self.device)
         return states
 
-    def put(self, states):
-        """Puts states of this process back."""
+    def set(self, states):
+        """Sets the generators of this process to what `get` returned."""
         torch.set_rng_state(states["torch"])
         random.setstate(states["python"])
         np.random.set_state(states["numpy"])

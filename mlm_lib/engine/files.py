@@ -1,4 +1,8 @@
-"""Write beside, then replace: whoever reads meets the old file or the new one, never half of it."""
+"""Writes files and folders so that nobody ever reads half of one.
+
+The content is first written under another name beside the old file, which it then replaces. If the
+program is killed in between, the old file is still there.
+"""
 
 import glob
 import os
@@ -11,18 +15,18 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-STALE = 3600  # seconds after which what a killed program left beside a folder is deleted
+STALE = 3600  # an unfinished folder is deleted if it is older than so many seconds
 
 
 def write(path, content):
-    """Writes a file whole, or leaves what was there. The folder is made if it does not exist.
+    """Writes a file completely, or not at all.
 
     Args:
-        path: where to.
-        content: bytes, or text, which is written as UTF-8 with its line ends as they are.
+        path: of the file. Its folder is made if it does not exist.
+        content: bytes or a text. A text is encoded in UTF-8, and its line ends are not changed.
 
     Raises:
-        OSError: the file cannot be written, as on a full disk; what stood there still stands.
+        OSError: the file cannot be written, as on a full disk. The old file is still there.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -31,7 +35,7 @@ def write(path, content):
         with open(beside, "wb") as file:
             file.write(content if isinstance(content, bytes) else content.encode("utf-8"))
             file.flush()
-            os.fsync(file.fileno())  # on the disk, and not only on its way there
+            os.fsync(file.fileno())  # waits until the content is on the disk
         os.replace(beside, path)
     finally:
         beside.unlink(missing_ok=True)
@@ -39,22 +43,22 @@ def write(path, content):
 
 @contextmanager
 def write_folder(folder, own):
-    """Writes a folder whole, or leaves what was there. Fill the empty folder that it yields::
+    """Writes a folder completely, or not at all. The block fills an empty folder::
 
-        with write_folder("my-bert", ["config.json", "*.safetensors"]) as stage:
-            (stage / "config.json").write_text("{}")
+        with write_folder("my-bert", ["config.json", "*.safetensors"]) as new:
+            (new / "config.json").write_text("{}")
 
-    At the end of the block the old folder is renamed `.my-bert.old`, the new one takes its place,
-    and whatever the old one holds besides `own`, such as notes and open logs, is moved there. A
-    kill leaves the old folder whole or the new one. Where it fell between these steps, the next
-    call first brings them to their end.
+    At the end of the block the old folder is renamed `.my-bert.old`, and the new folder takes its
+    place. Files of the old folder that do not belong to what is written, such as notes and open
+    logs, are moved into the new folder. If the program is killed, either the old folder or the new
+    one is complete. If it is killed between two of these steps, the next call completes them.
 
     Args:
-        folder: where to; made if it does not exist, and its parents too.
-        own: patterns of the names that the new folder replaces, whether or not it has such files.
+        folder: the folder to write. It is made if it does not exist, together with its parents.
+        own: patterns of file names. Old files with such a name are not moved into the new folder.
 
     Raises:
-        OSError: the folder is a file, or cannot be written; what it held still stands.
+        OSError: `folder` is a file, or it cannot be written. What it held is still there.
     """
     folder = Path(folder).expanduser().resolve()
     if folder.exists() and not folder.is_dir():
@@ -70,8 +74,8 @@ def write_folder(folder, own):
     try:
         yield stage
         for file in filter(Path.is_file, stage.rglob("*")):
-            with open(file, "rb+") as opened:  # Windows flushes what is open for writing
-                os.fsync(opened.fileno())  # before anything relies on it
+            with open(file, "rb+") as opened:  # Windows flushes only files open for writing
+                os.fsync(opened.fileno())  # on the disk, before the old folder is given up
         if folder.exists():
             shutil.copymode(folder, stage)
             os.rename(folder, old)
@@ -80,30 +84,31 @@ def write_folder(folder, own):
         _settle(folder, old, own)
         shutil.rmtree(stage, ignore_errors=True)
         if inside:
-            os.chdir(folder)  # and not in what is deleted
+            os.chdir(folder)  # the current folder was the old one, which is deleted
 
 
 def _settle(folder, old, own):
-    """Puts an old folder back, or moves its neighbours to the new one that stands in its place."""
+    """Puts the old folder back, or, if there is a new one, moves the other files there."""
     if old.exists() and not folder.exists():
         os.rename(old, folder)
     elif old.exists():
         for entry in list(old.iterdir()):
             if not any(fnmatch(entry.name, name) for name in own):
                 place = folder / entry.name
-                taken = place.exists()  # made anew since a kill
+                taken = place.exists()  # the user has made such a file since the program was killed
                 os.rename(entry, place.with_name(f"{entry.name}.old") if taken else place)
         shutil.rmtree(old)
 
 
 @contextmanager
 def only_writer(folder):
-    """Holds a folder against other programs by a lock in it. Its holder may take it again.
+    """Locks a folder in this block, so that no second program writes to it.
 
-    The system frees the lock with its process, however that ends, so that it is never stale.
+    The lock is a file `.lock` in the folder. The operating system frees it when the process ends,
+    also when it is killed. The same process may lock a folder twice.
 
     Raises:
-        BlockingIOError: another program holds the folder.
+        BlockingIOError: another program has locked the folder.
     """
     folder = Path(folder).resolve()
     folder.mkdir(parents=True, exist_ok=True)

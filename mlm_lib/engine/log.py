@@ -1,4 +1,4 @@
-"""What a run did: numbers of steps, rows of them, and a log. Built in lesson 08."""
+"""What a training run reports: its history, the file `log.jsonl`, and lines about its progress."""
 
 import json
 import math
@@ -9,30 +9,41 @@ from itertools import count
 
 import torch
 
+from mlm_lib.checks import can_look
+from mlm_lib.engine.batches import count_targets, count_tokens
 from mlm_lib.engine.files import write
 
-PATIENCE = 100  # steps without a single label, after which a run is ended
+PATIENCE = 100  # a run is ended if none of its first 100 steps had a label
 FIRST, BETWEEN = 5.0, 30.0  # seconds to the first line of `Progress`, and between two lines
 
 
 class TrainingStopped(RuntimeError):
-    """A loss or gradient was not finite."""
+    """The loss or the norm of the gradient was NaN or infinite."""
 
 
 @dataclass
 class History:
-    """What a training run did.
+    """What a training run did: its logged rows, and its totals.
+
+    `train` returns it. To draw a curve::
+
+        steps, losses = history.curve("loss")
 
     Attributes:
-        rows: one dictionary for each logged step, as in `log.jsonl`: `step`, `epoch`, `loss` (nats,
-            mean since the row before), `learning_rate`, `gradient_norm` (before clipping), `tokens`
-            (real ones, so far), `seconds`, `tokens_per_second`, and what the evaluation returned.
-            NaN and infinity are `null` in the file. A row has no `loss` if none of its steps had a
-            label, or if it is the row of step 0, which `evaluate_at_start` writes.
-        step, tokens, seconds: totals, resumed runs included.
+        rows: one dictionary for each logged step, as in `log.jsonl`: `step`, `epoch`, `loss` (in
+            nats, the mean of all steps since the previous row), `learning_rate`, `gradient_norm`
+            (before clipping), `tokens` (so far, without padding), `seconds`, `tokens_per_second`,
+            and the numbers that the evaluation returned. In the file, NaN and infinity are `null`.
+            A row has no `loss` if none of its steps had a label. The row of step 0, which
+            `evaluate_at_start` writes, has no `loss` either.
+        step: the number of steps made, including those before the run was resumed; `tokens` and
+            `seconds` are totals in the same sense.
+        tokens: tokens without padding.
+        seconds: wall-clock time of the training.
         precision: "fp32" or "bf16", in which the run computes.
 
-    While it runs, the numbers of a step stay on the device until somebody looks.
+    On a GPU, reading a number back makes the program wait until the GPU has computed it. Therefore
+    the numbers of a step stay where they are until `read_back` is called.
     """
 
     rows: list = field(default_factory=list)
@@ -40,30 +51,50 @@ class History:
     tokens: int = 0
     seconds: float = 0.0
     precision: str = ""
-    targets: int = field(default=0, repr=False)  # predictions asked for
-    norm: float = field(default=0.0, repr=False)  # of the last gradient
-    loss_sum: float = field(default=0.0, repr=False)  # of the steps that are in no row yet
+    targets: int = field(default=0, repr=False)  # predictions so far, as `count_targets` counts
+    norm: float = field(default=0.0, repr=False)  # of the last gradient that was read back
+    loss_sum: float = field(default=0.0, repr=False)  # over the steps since the last row
     idle: int = field(default=0, repr=False)  # how many of these steps had no label
     rate: float = field(default=0.0, repr=False)  # the learning rate of the last step
-    budget: dict = field(default_factory=dict, repr=False)  # the steps and seconds it was meant for
-    unread: list = field(default_factory=list, repr=False)
+    budget: dict = field(default_factory=dict, repr=False)  # the `steps` and `seconds` of the run
+    unread: list = field(default_factory=list, repr=False)  # numbers that were not read back yet
 
     def curve(self, name):
-        """(steps, values) of the rows that have `name`."""
+        """The rows that have a number of this name, as two lists: (steps, numbers).
+
+        >>> history = History(rows=[{"step": 1, "loss": 3.0}, {"step": 2, "loss": 2.5}])
+        >>> history.curve("loss")
+        ([1, 2], [3.0, 2.5])
+        """
         rows = [row for row in self.rows if name in row]
         return [row["step"] for row in rows], [row[name] for row in rows]
 
-    def add(self, loss, norm, tokens, targets):
-        """Counts a step; its numbers, tensors of no axes, are left where they are."""
-        self.step += 1
-        self.unread.append((torch.stack((loss, norm)), tokens, targets))
+    def add(self, loss, norm, rate, batch):
+        """Counts a step. On a CPU its numbers are read back at once.
 
-    def look(self, last=False):
-        """Reads the numbers of the steps since the last look; this is what waits for the device.
+        Args:
+            loss, norm: of the step and of its gradient, tensors without axes.
+            rate: the learning rate of the step.
+            batch: the batch of the step, whose tokens and targets are counted.
 
         Raises:
-            TrainingStopped: those of a step are not finite.
-            ValueError: there was no label yet, after many steps or when this was the last.
+            TrainingStopped, ValueError: as `read_back` does.
+        """
+        self.step += 1
+        self.rate = rate
+        self.unread.append((torch.stack((loss, norm)), count_tokens(batch), count_targets(batch)))
+        if can_look(loss):
+            self.read_back()
+
+    def read_back(self, last=False):
+        """Reads the numbers of all steps that were not read back yet, which synchronises a GPU.
+
+        Args:
+            last: whether the run is at its end.
+
+        Raises:
+            TrainingStopped: the loss or the gradient norm of a step is NaN or infinite.
+            ValueError: no step had a label, and the run is at its end or has made 100 steps.
         """
         first = self.step + 1 - len(self.unread)
         for step, (pair, tokens, targets) in enumerate(self.unread, first):
@@ -73,35 +104,40 @@ class History:
                 raise TrainingStopped(f"{told}; lower the learning rate, or take 'fp32'")
             self.loss_sum += loss
             self.tokens += tokens.item()
-            asked = targets.item()
-            self.targets += asked
-            self.idle += not asked
+            labels = targets.item()
+            self.targets += labels
+            self.idle += not labels
         self.unread = []
         if not self.targets and (last or self.step >= PATIENCE):
             told = f"no batch had a label in {self.step} steps"
             raise ValueError(f"{told}; raise the masking rate, or give texts that hold words")
 
-    def mean_loss(self):
-        """The mean loss of the steps that are in no row yet; a row is made of it.
+    def take_mean_loss(self):
+        """The mean loss of the steps since the last row. The sum then begins anew at 0.
 
-        A step without any label has no loss and does not count. The mean over no step is NaN.
+        Steps without a label have no loss and do not count. If none of the steps had a label, the
+        mean is NaN.
         """
-        mean = self._mean_of(self.step)
+        mean = self._mean_loss(self.step)
         self.loss_sum, self.idle = 0.0, 0
         return mean
 
     def last_loss(self):
-        """The mean loss of the read steps that are in no row; if there are none, the last row's."""
-        mean = self._mean_of(self.step - len(self.unread))
+        """The most recent mean loss that is known without reading anything back.
+
+        It is the mean over the steps since the last row that were read back, or the loss of the
+        last row if there are no such steps.
+        """
+        mean = self._mean_loss(self.step - len(self.unread))
         return self.rows[-1].get("loss", mean) if math.isnan(mean) and self.rows else mean
 
-    def _mean_of(self, step):
-        """The mean loss from the last row to a step."""
+    def _mean_loss(self, step):
+        """The mean loss of the steps from the last row to `step`, or NaN if none had a label."""
         steps = step - (self.rows[-1]["step"] if self.rows else 0) - self.idle
         return self.loss_sum / steps if steps > 0 else math.nan
 
     def state_dict(self):
-        """All of it, as plain values."""
+        """All attributes, as plain values."""
         return dict(vars(self))
 
     def load_state_dict(self, state):
@@ -109,8 +145,38 @@ class History:
         vars(self).update(state)
 
 
+# ------------------------------------------------------------------------------------ log.jsonl
+
+
+class Log:
+    """The file `log.jsonl`, which has one row a line.
+
+    A resumed run goes on after its last checkpoint. The rows that were logged after the checkpoint
+    will be computed again, so they are removed from the file first.
+
+    Args:
+        path: of the file.
+        rows: the rows up to the checkpoint.
+    """
+
+    def __init__(self, path, rows):
+        self.path = path
+        write(path, "".join(map(_line, rows)))
+
+    def write(self, row):
+        """Appends a row to the file."""
+        with open(self.path, "a", encoding="utf-8") as file:
+            file.write(_line(row))
+
+
+def _line(row):
+    """A row as a line of JSON, which has no NaN and no infinity: both become `null`."""
+    finite = {name: value if math.isfinite(value) else None for name, value in row.items()}
+    return json.dumps(finite) + "\n"
+
+
 def keep_old_log(path):
-    """Renames a log that no checkpoint belongs to, so that no run writes over it.
+    """Renames a log that belongs to no checkpoint, so that no run overwrites it.
 
     Args:
         path: of the log, such as `out/log.jsonl`, which becomes `out/log.1.jsonl`, or the next
@@ -123,6 +189,9 @@ def keep_old_log(path):
         return None
     names = (path.with_name(f"{path.stem}.{number}{path.suffix}") for number in count(1))
     return path.rename(next(name for name in names if not name.exists()))
+
+
+# ------------------------------------------------------------------------------------ progress
 
 
 class Progress:
@@ -149,30 +218,11 @@ class Progress:
         self.next = now + BETWEEN
         left = []
         if self.steps:
-            spent = (now - self.begin) / (history.step - self.first_step)  # seconds of a step
-            left.append(spent * (self.steps - history.step))
+            seconds_per_step = (now - self.begin) / (history.step - self.first_step)
+            left.append(seconds_per_step * (self.steps - history.step))
         if self.seconds:
             left.append(self.seconds - history.seconds)
         of = f" of {self.steps:,}" if self.steps else ""
         loss = "" if math.isnan(history.last_loss()) else f", loss {history.last_loss():.3f}"
         text = f"step {history.step:,}{of}{loss}, about {max(0.0, min(left)):,.0f} s left"
         print(text, file=sys.stderr, flush=True)
-
-
-class Log:
-    """`log.jsonl`: one row a line. A resumed run first drops what came after its checkpoint."""
-
-    def __init__(self, path, rows):
-        self.path = path
-        write(path, "".join(map(_line, rows)))
-
-    def write(self, row):
-        """Adds a row."""
-        with open(self.path, "a", encoding="utf-8") as file:
-            file.write(_line(row))
-
-
-def _line(row):
-    # JSON has no NaN and no infinity.
-    finite = {name: value if math.isfinite(value) else None for name, value in row.items()}
-    return json.dumps(finite) + "\n"

@@ -1,4 +1,4 @@
-"""The most bytes alive at once inside a `with` block. Lessons 05 and 11 measure with it."""
+"""Measures how much memory tensors occupy at most inside a `with` block, on any device."""
 
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
@@ -7,20 +7,23 @@ from torch.utils._pytree import tree_leaves
 
 
 class PeakMemory(TorchDispatchMode):
-    """Counts the memory of the tensors that operations make, while they live, on any device.
+    """Measures the peak memory of the tensors that are made inside the block.
 
-    PyTorch tells a dispatch mode of every operation, also of those of the backward pass. A storage
-    that an operation returns and was not given is new; it is forgotten once nothing holds it.
-    Tensors from before the block do not count, nor does what lives only inside one operation.
+    Use it to compare two ways of computing the same thing. The backward pass counts if it is inside
+    the block. Tensors that were made before the block do not count, and neither does memory that an
+    operation needs only while it runs.
 
     Attributes:
-        peak: the largest number of bytes alive at once after an operation, so far.
+        peak: the largest number of bytes that tensors occupied after an operation, so far.
 
     >>> with PeakMemory() as memory:
     ...     total = torch.ones(1000).add(1).sum()
-    >>> memory.peak  # ones and their sums, of 4 bytes each
+    >>> memory.peak  # 1000 ones and 1000 sums, of 4 bytes each
     8000
     """
+
+    # PyTorch calls a dispatch mode for every operation. If an operation returns a storage that was
+    # not among its arguments, the storage is new. It counts until nothing refers to it any more.
 
     def __init__(self):
         super().__init__()
@@ -29,7 +32,7 @@ class PeakMemory(TorchDispatchMode):
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         result = function(*args, **(kwargs or {}))
         given = _storages((args, kwargs))
-        # What was given and is returned is a view, and no memory that was not there.
+        # A result that shares the storage of an argument is a view and takes no new memory.
         self._alive |= {key: size for key, size in _storages(result).items() if key not in given}
         self._alive = {key: size for key, size in self._alive.items() if not key.expired()}
         self.peak = max(self.peak, sum(self._alive.values()))
@@ -37,7 +40,7 @@ class PeakMemory(TorchDispatchMode):
 
 
 def _storages(values):
-    """{weak reference: bytes} of the dense tensors in `values`; sparse ones have no storage."""
+    """{weak reference: bytes} of the dense tensors in `values`. Sparse tensors have no storage."""
     tensors = [leaf for leaf in tree_leaves(values) if isinstance(leaf, torch.Tensor)]
     found = [tensor.untyped_storage() for tensor in tensors if not tensor.is_sparse]
     return {StorageWeakRef(storage): storage.nbytes() for storage in found}

@@ -1,7 +1,7 @@
-"""The precision in which a training step is faster on this machine. Built in lesson 08.
+"""The precision in which a training step is faster on this machine: float32 or bfloat16.
 
-A processor may have instructions for bfloat16 and still be slower with them than with float32. So
-`precision_taken` does not trust what a processor says that it can do. It measures the time.
+A CPU may have instructions for bfloat16 and still be slower with them than with float32. Therefore
+`precision_taken` does not rely on what a CPU says that it can do. It measures the time.
 """
 
 import time
@@ -12,15 +12,15 @@ import torch.nn.functional as F
 
 # One linear layer of a small BERT, forward and backward: N rows, H inputs, O outputs.
 ROWS, INPUTS, OUTPUTS = 256, 256, 1024
-TURNS = 7  # of each precision, after one that is not counted
+REPEATS = 7  # for each precision, after one repetition that is not counted
 
 
 def precision_taken(device="auto"):
-    """The precision that `precision="auto"` takes here, and why.
+    """The precision that `precision="auto"` takes on this machine, and the reason.
 
-    On a processor that has instructions for bfloat16 a small linear layer is timed in both
-    precisions, once in a process, which takes about a tenth of a second. A resumed run does not ask
-    again: it goes on in the precision in which it began.
+    If a CPU has instructions for bfloat16, a small linear layer is timed in both precisions. This
+    takes about a tenth of a second and is done once in a process. On a GPU nothing is timed. A
+    resumed run does not ask again: it goes on in the precision in which it began.
 
     Args:
         device: "auto", "cpu", "cuda", "mps", or a torch.device.
@@ -43,7 +43,7 @@ def precision_taken(device="auto"):
 
 
 def native_bf16(device="cpu"):
-    """Whether the hardware multiplies bfloat16 itself; elsewhere it is emulated, and slower."""
+    """Whether the hardware has instructions for bfloat16. Without them it is emulated, and slow."""
     if torch.device(device).type == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)
     able = torch.cpu.get_capabilities() if torch.device(device).type == "cpu" else {}
@@ -51,27 +51,29 @@ def native_bf16(device="cpu"):
 
 
 def device_taken():
-    """The device of "auto": an accelerator where there is one, otherwise the CPU."""
+    """The device that `device="auto"` means: a GPU if there is one, otherwise the CPU."""
     return torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu")
 
 
 @cache
 def layer_times(threads):
-    """Seconds of a linear layer's forward and backward pass on the CPU, in fp32 and in bf16.
+    """The seconds of a linear layer's forward and backward pass on the CPU, in fp32 and in bf16.
 
-    The two precisions take turns, so that other work of the machine slows both of them. No random
-    number is drawn. `threads` is the number of threads that torch has: an answer is kept for each
-    number.
+    The two precisions alternate, so that other programs on the machine slow both of them down. No
+    random number is drawn, so the training is the same whether or not times were measured.
+
+    Args:
+        threads: the number of threads that torch uses. The result is kept for each number.
     """
     inputs = torch.full((ROWS, INPUTS), 0.5, requires_grad=True)
     weight = torch.full((OUTPUTS, INPUTS), 0.5, requires_grad=True)
     times = {False: [], True: []}
-    for _ in range(1 + TURNS):
+    for _ in range(1 + REPEATS):
         for bf16, taken in times.items():
             begin = time.perf_counter()
             with torch.enable_grad(), torch.autocast("cpu", torch.bfloat16, enabled=bf16):
                 outputs = F.linear(inputs, weight)  # (N, O)
             torch.autograd.grad(outputs, (inputs, weight), torch.ones_like(outputs))
             taken.append(time.perf_counter() - begin)
-    # The shortest turn: whatever else the machine does can only make a turn longer.
+    # The shortest time, because other programs can only make a repetition longer.
     return tuple(min(taken[1:]) for taken in times.values())

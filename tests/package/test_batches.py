@@ -1,13 +1,11 @@
-"""The order of the data, and the shares of a batch."""
+"""The order of the data, and the parts of a batch."""
 
 import numpy as np
 import pytest
 import torch
 from training_toys import ROWS, Renewed, Seen, draw_in_callback, go
 
-from mlm_lib import labels
-from mlm_lib.engine import batches
-from mlm_lib.engine.batches import Order, count_targets, own_share
+from mlm_lib.engine.batches import BatchSampler, count_targets, count_tokens, shard
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -70,13 +68,13 @@ def test_a_dataset_smaller_than_a_batch_is_used_whole():
 
 
 def test_an_order_goes_on_where_its_state_says():
-    whole, resumed = Order(ROWS, 8, 5), Order(ROWS, 8, 5)
+    whole, resumed = BatchSampler(ROWS, 8, 5), BatchSampler(ROWS, 8, 5)
     dealt = [whole.next() for _ in range(9)]
     resumed.load_state_dict({"epoch": 1, "place": 2})
     assert resumed.next() == dealt[8] and resumed.state_dict() == {"epoch": 1, "place": 3}
 
 
-# ------------------------------------------------------------------------------------ shares
+# ------------------------------------------------------------------------------------ parts
 
 CPU = torch.device("cpu")
 LABELS = torch.tensor([[-100, 7, -100], [8, 9, 10], [-100, -100, -100]])
@@ -97,17 +95,16 @@ def test_weighted_shares_add_up_to_the_mean_over_all_labels(processes, row_weigh
     given = BATCH | ({"weights": torch.tensor(row_weights)} if row_weights else {})
     total = 0.0
     for rank in range(processes):
-        share, weight, tokens, targets = own_share(given, CPU, rank, processes)
+        share, weight = shard(given, CPU, rank, processes)
         total += (mean_label(share) * weight).where(weight > 0, 0.0).item() / processes
-        due = 4 if row_weights is None else row_weights[0] + 3 * row_weights[1]
-        assert (tokens.item(), targets.item()) == (9, pytest.approx(due))
+    due = 4 if row_weights is None else row_weights[0] + 3 * row_weights[1]
+    assert (count_tokens(given).item(), count_targets(given).item()) == (9, pytest.approx(due))
     assert total == pytest.approx(mean_label(given).item())
 
 
 def test_a_process_without_rows_takes_one_that_counts_0_times():
-    batch, weight, tokens, targets = own_share(BATCH, CPU, 3, 4)
+    batch, weight = shard(BATCH, CPU, 3, 4)
     assert batch["labels"].tolist() == [[-100, 7, -100]] and weight == 0
-    assert (tokens.item(), targets.item()) == (9, 4)
 
 
 def test_without_labels_pairs_of_real_neighbours_are_counted():
@@ -115,7 +112,3 @@ def test_without_labels_pairs_of_real_neighbours_are_counted():
     ids = torch.zeros(2, 4)
     assert count_targets({"input_ids": ids, "mask": mask}) == 2
     assert count_targets({"input_ids": ids}) == 6
-
-
-def test_no_label_is_the_same_number_here_and_where_labels_are_written():
-    assert batches.IGNORE == labels.IGNORE

@@ -6,6 +6,7 @@ import os
 import pickle
 import re
 import shutil
+import time
 import warnings
 from pathlib import Path
 
@@ -33,7 +34,6 @@ from training_toys import (
     weights,
 )
 
-from mlm_lib import training
 from mlm_lib.engine.checkpoints import Checkpoints, fingerprint
 from mlm_lib.modern import ModernConfig, ModernEncoder
 from mlm_lib.wordpiece import WordPieceTokenizer
@@ -229,7 +229,7 @@ class Clock:
 
     def __init__(self, monkeypatch, seconds):
         self.now, self.seconds = 1e6, seconds
-        monkeypatch.setattr(training.time, "perf_counter", lambda: self.now)
+        monkeypatch.setattr(time, "perf_counter", lambda: self.now)
 
     def __call__(self, model, step, row):
         self.now += self.seconds
@@ -348,6 +348,16 @@ def test_a_damaged_checkpoint_is_refused_with_the_name_of_the_one_before(
     assert contents(out) == files and not (tmp_path / "ran").exists()
     shutil.rmtree(last)
     assert_same(go(out, resume=True)[0], trained[1])
+
+
+@pytest.mark.parametrize("error", [MemoryError, ImportError, PermissionError])
+def test_what_is_no_fault_of_the_checkpoint_is_not_called_damage(out, monkeypatch, error):
+    def fail(*args, **options):
+        raise error("not its fault")
+
+    monkeypatch.setattr(torch, "load", fail)
+    with pytest.raises(error, match="not its fault"):
+        go(out, resume=True)
 
 
 def test_if_the_only_checkpoint_is_damaged_the_run_can_start_anew(out):

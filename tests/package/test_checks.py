@@ -11,7 +11,7 @@ from toys import tokenizer_of
 from mlm_lib import checks
 from mlm_lib.corpus import load_corpus, pack_blocks
 from mlm_lib.encoder import BertEncoder, EncoderConfig, drop
-from mlm_lib.engine.batches import Order
+from mlm_lib.engine.batches import BatchSampler
 from mlm_lib.evaluation import by_frequency, calibration, fill_mask, masked_accuracy
 from mlm_lib.evaluation import pseudo_log_likelihood as pll
 from mlm_lib.grammar import Grammar
@@ -125,7 +125,7 @@ DOORS = [
             "name": ("schedule", "precision", "optimizer"),
         }.items()
     ),
-    ("order", {"batch_size": ("size", lambda v: Order([[1]], v))}),
+    ("sampler", {"batch_size": ("size", lambda v: BatchSampler([[1]], v))}),
     ("held out", {"batch_size": ("size", lambda v: HeldOut([[2, 5, 3]], masks(), batch_size=v))}),
     ("show", {"every": ("size", lambda v: ShowPredictions(TOKENIZER, ["a [MASK]"], every=v))}),
     ("fill_mask", {"top_k": ("size", lambda v: fill_mask(TINY, TOKENIZER, "a [MASK]", top_k=v))}),

@@ -28,7 +28,7 @@ from mlm_lib.corpus import load_corpus
 from mlm_lib.diffusion import DiffusionCollator
 from mlm_lib.encoder import EncoderConfig
 from mlm_lib.engine import command_line
-from mlm_lib.engine.batches import Order
+from mlm_lib.engine.batches import BatchSampler
 from mlm_lib.engine.log import History, TrainingStopped
 from mlm_lib.engine.prepared import Prepared
 from mlm_lib.grammar import Grammar
@@ -1282,7 +1282,7 @@ def test_shorter_rows_leave_a_checkpoint_its_positions(on_long_texts, capsys, le
     data = Mixture([Texts("corpus.txt")], {})
     data.encode(tokenizer, length)
     assert max(map(len, data)) == length
-    batch = Order(data, 32, 0, grouped=True).next()
+    batch = BatchSampler(data, 32, 0, grouped=True).next()
     assert log_of()[-1]["tokens"] == sum(map(len, batch))
     told = f"at most {length} tokens; the model keeps its 20 positions"
     assert (told in capsys.readouterr().out) == (length < 20)

@@ -2,8 +2,10 @@
 
 import builtins
 import json
+import random
 import re
 import sys
+import weakref
 
 import numpy as np
 import pytest
@@ -34,15 +36,16 @@ from training_toys import (
 )
 from transformers import BertForMaskedLM, DataCollatorForLanguageModeling
 
-from mlm_lib import training
 from mlm_lib.diffusion import DiffusionCollator
 from mlm_lib.engine import log
 from mlm_lib.engine import precision as engine_precision
+from mlm_lib.engine import run as engine_run
 from mlm_lib.engine.log import History, TrainingStopped
+from mlm_lib.engine.precision import precision_taken
 from mlm_lib.masked_lm import MaskedLanguageModel
 from mlm_lib.modern import ModernConfig
 from mlm_lib.pretrained import from_hf, to_hf
-from mlm_lib.training import HeldOut, ShowPredictions, TrainingConfig, precision_taken
+from mlm_lib.training import HeldOut, ShowPredictions, TrainingConfig
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -163,6 +166,26 @@ def test_gradients_left_from_before_do_not_enter_the_first_step():
     assert_same(go(model=model, steps=3)[0], go(steps=3)[0])
 
 
+class Watched(nn.Module):
+    """A model that notes how many of its earlier outputs are still in memory at each call."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner, self.outputs, self.alive = tiny(), [], []
+
+    def forward(self, **batch):
+        self.alive.append(sum(output() is not None for output in self.outputs))
+        output = self.inner(**batch)
+        self.outputs.append(weakref.ref(output["logits"]))
+        return output
+
+
+def test_the_logits_of_a_step_are_not_kept_in_memory_for_the_next_one():
+    model = Watched()
+    go(model=model, steps=4, gradient_accumulation_steps=2)
+    assert model.alive == 8 * [0]
+
+
 def test_the_model_learns():
     rows = [[2, *(5 + (i + j) % 2 for j in range(8)), 3] for i in range(20)]
     _, history = go(data=rows, steps=150, learning_rate=1e-2)
@@ -268,7 +291,7 @@ def machine(monkeypatch):
         native, times = MACHINES[name]
         monkeypatch.setattr(engine_precision, "native_bf16", lambda device="cpu": native)
         monkeypatch.setattr(engine_precision, "layer_times", lambda threads: times)
-        monkeypatch.setattr(training, "native_bf16", lambda device="cpu": native)
+        monkeypatch.setattr(engine_run, "native_bf16", lambda device="cpu": native)
 
     return pretend
 
@@ -396,37 +419,37 @@ def test_a_loss_or_gradient_that_is_not_finite_stops_before_the_step(tmp_path, k
 
 
 @pytest.fixture
-def waiting(monkeypatch):
-    """As on an accelerator: a look would make the program wait. Which steps were looked at."""
-    monkeypatch.setattr(training, "can_look", lambda tensor: False)
-    looks, look = [], History.look
+def read_at(monkeypatch):
+    """As on a GPU, where reading a value back synchronises: the steps after which that was done."""
+    monkeypatch.setattr(log, "can_look", lambda tensor: False)
+    steps, read_back = [], History.read_back
 
     def counted(self, last=False):
-        looks.append(self.step) if self.unread else None
-        look(self, last)
+        steps.append(self.step) if self.unread else None
+        read_back(self, last)
 
-    monkeypatch.setattr(History, "look", counted)
-    return looks
+    monkeypatch.setattr(History, "read_back", counted)
+    return steps
 
 
 @pytest.mark.parametrize("kind", ["nan", "inf", "gradient", "sparse"])
 @pytest.mark.parametrize(
-    "due, looked", [({}, 10), ({"checkpoint_every": 6}, 6), ({"log_every": 9}, 9)]
+    "due, step", [({}, 10), ({"checkpoint_every": 6}, 6), ({"log_every": 9}, 9)]
 )
-def test_where_a_look_costs_a_wait_no_checkpoint_holds_nan(waiting, tmp_path, kind, due, looked):
+def test_where_reading_back_is_a_sync_no_checkpoint_holds_nan(read_at, tmp_path, kind, due, step):
     go(tmp_path, steps=3, **poisoned(0, kind))
     with pytest.raises(TrainingStopped) as caught:
         go(tmp_path, resume=True, **due, **poisoned(2, kind))
     assert_says(caught.value, ["step 5", "inf" if kind == "inf" else "nan"])
-    assert waiting[-1] == looked and checkpoints(tmp_path) == ["step-00000003"]
+    assert read_at[-1] == step and checkpoints(tmp_path) == ["step-00000003"]
 
 
-def test_looks_come_when_something_is_due_and_change_no_number(waiting, tmp_path):
+def test_numbers_are_read_back_when_something_is_due_and_are_the_same(read_at, tmp_path):
     settings = {"steps": 25, "evaluate_every": 8, "evaluate": lambda model: {"x": 1}}
     model, history = go(tmp_path, checkpoint_every=7, **settings)
-    assert waiting == [7, 8, 10, 14, 16, 20, 21, 24, 25]
+    assert read_at == [7, 8, 10, 14, 16, 20, 21, 24, 25]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(training, "can_look", lambda tensor: True)
+        patch.setattr(log, "can_look", lambda tensor: True)
         free, rows = go(**settings)
     assert_same(model, free)
     assert timeless(rows.rows) == timeless(history.rows) and rows.tokens == history.tokens
@@ -499,6 +522,16 @@ def test_a_model_that_returns_no_loss_is_refused_with_what_its_batches_lack(make
 
 
 # ---------------------------------------------------------------- other models and collators
+
+
+def test_after_a_run_the_global_generators_stand_where_its_seed_left_them():
+    drawn = []
+    for before, seed in ((1, 0), (2, 0), (2, 5)):
+        random.seed(before), np.random.seed(before), torch.manual_seed(before)
+        go(steps=2, model=tiny_of_transformers(), seed=seed)
+        drawn.append((random.random(), np.random.rand(), torch.rand(1).item()))
+    assert drawn[0] == drawn[1]
+    assert all(one != other for one, other in zip(drawn[1], drawn[2]))
 
 
 @pytest.mark.parametrize("kind", ["transformers", "stratified", "count"])

@@ -7,7 +7,7 @@ import torch
 
 from mlm_lib.corpus import load_corpus
 from mlm_lib.encoder import EncoderConfig
-from mlm_lib.engine.batches import Order
+from mlm_lib.engine.batches import BatchSampler
 from mlm_lib.grammar import Grammar
 from mlm_lib.masked_lm import MaskedLanguageModel
 from mlm_lib.masking import MaskingCollator
@@ -23,7 +23,7 @@ texts = load_corpus("reviews")[:200]
 tokenizer = WordPieceTokenizer.train(texts, 600)
 rows = [tokenizer.encode(text)[:48] for text in texts]
 batch = MaskingCollator(tokenizer, seed=0)(rows[:32])
-order = Order(rows, 16, 0, grouped=True)
+order = BatchSampler(rows, 16, 0, grouped=True)
 grammar = Grammar.load()
 documents = grammar.sample(50)
 drawn = {
