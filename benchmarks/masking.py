@@ -58,7 +58,7 @@ def jobs(tokenizer, size, length):
     ids_only = {"mask_token_id": ours.mask_token_id, "random_token_ids": ours.random_token_ids}
 
     def our_words(ids, **options):
-        word_ids = (~ours.continues[ids]).cumsum(1)
+        word_ids = (~ours.is_continuation[ids]).cumsum(1)
         return mask_tokens(
             ids, special_tokens_mask=special, word_ids=word_ids, **ids_only, **options
         )
@@ -83,7 +83,7 @@ def jobs(tokenizer, size, length):
             lambda ids: our_words(ids, mask_share=1, random_share=0),
             7,
         ),
-        ("spans (not in transformers)", None, lambda ids: our_words(ids, spans=True), None),
+        ("spans (not in transformers)", None, lambda ids: our_words(ids, strategy="span"), None),
     ]
 
 
