@@ -83,8 +83,9 @@ class SoftmaxLoss(nn.Module):
 
 
 class SampledSoftmaxLoss(SoftmaxLoss):
-    """A softmax over the target and a random sample of the vocabulary; in evaluation over all of
-    it.
+    """Sampled softmax: the loss over the target and a random sample of the vocabulary.
+
+    In evaluation mode it is the full softmax.
 
     In training mode a step costs the same for every size V of the vocabulary. One sample of tokens
     is drawn for the whole batch, from a log-uniform distribution over the frequency ranks, which is
