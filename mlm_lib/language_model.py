@@ -21,7 +21,7 @@ from mlm_lib.softmax import SampledSoftmaxLoss, SoftmaxLoss
 # ------------------------------------------------------------------------------- contextualizers
 #
 # Both directions use the same code. A stack of layers reads from left to right. The backward
-# direction is a second stack, with its own weights, which gets each row in reversed order. Therefore
+# direction is a second stack, with its own weights, which gets each row in reversed order. So
 # the backward stack cannot see the tokens that it predicts, and not even how many they are.
 
 
@@ -107,8 +107,7 @@ class TransformerContextualizer(Contextualizer):
         num_layers: the number of blocks of each stack.
         num_heads: the number of attention heads; it must divide H.
         bidirectional: whether there is a backward stack.
-        dropout: the dropout probability of hidden values and of attention weights, in training
-        mode.
+        dropout: the dropout probability of hidden values and attention weights, in training mode.
 
     Raises:
         ValueError: a size is not a whole number above 0, `num_heads` does not divide H, or
