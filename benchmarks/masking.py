@@ -1,7 +1,7 @@
 """Masking against transformers' `DataCollatorForLanguageModeling`: `python -m benchmarks.masking`.
 
-Both do the same job on the same batch, with one thread: movie reviews, cut by a WordPiece
-vocabulary learned from them.
+Both sides do the same job on the same batch, with one thread. The batch holds movie reviews, split
+by a WordPiece vocabulary that was trained on them.
 """
 
 import random
@@ -15,11 +15,11 @@ from mlm_lib.masking import MaskingCollator, mask_tokens
 from mlm_lib.wordpiece import WordPieceTokenizer
 
 SHAPES = ((256, 128), (64, 512))
-THREADS = 1  # what a DataLoader worker has
+THREADS = 1  # as many as a worker of a DataLoader has
 
 
 def rows(args):
-    """A row for each job, on batches of each shape."""
+    """Measure each job on batches of each shape; yield a row of the table for each."""
     torch.set_num_threads(THREADS)
     random.seed(0)
     tokenizer = WordPieceTokenizer.train(load_corpus("reviews"), 4000)
@@ -33,7 +33,12 @@ def rows(args):
 
 
 def jobs(tokenizer, size, length):
-    """A batch, and (what, their side, our side, claimed ratio) for each job to be done on it."""
+    """Prepare the jobs on batches of one shape.
+
+    Returns:
+        (batch, jobs): the ids (size, length), and for each job its name, the function of
+        transformers, our function, and the ratio of their times that benchmarks/README.md claims.
+    """
     hf_tokenizer = tokenizer.to_hf()
     encoded = hf_tokenizer(
         documents(size, length),
@@ -58,7 +63,7 @@ def jobs(tokenizer, size, length):
     ids_only = {"mask_token_id": ours.mask_token_id, "random_token_ids": ours.random_token_ids}
 
     def our_words(ids, **options):
-        word_ids = (~ours.continues[ids]).cumsum(1)
+        word_ids = (~ours.is_continuation[ids]).cumsum(1)
         return mask_tokens(
             ids, special_tokens_mask=special, word_ids=word_ids, **ids_only, **options
         )
@@ -83,12 +88,12 @@ def jobs(tokenizer, size, length):
             lambda ids: our_words(ids, mask_share=1, random_share=0),
             7,
         ),
-        ("spans (not in transformers)", None, lambda ids: our_words(ids, spans=True), None),
+        ("spans (not in transformers)", None, lambda ids: our_words(ids, strategy="span"), None),
     ]
 
 
 def documents(size, length):
-    """Texts of about half to all of `length` tokens, the last of them long enough to fill it."""
+    """Make `size` texts of about half to all of `length` tokens; the last one fills all of them."""
     texts = load_corpus("reviews")
     random.shuffle(texts)
     words = " ".join(texts).split()

@@ -1,8 +1,9 @@
-"""The sampled softmax against the full one, at small V and large: `python -m benchmarks.softmax`.
+"""The sampled softmax against the full softmax: `python -m benchmarks.softmax`.
 
-A sampled step at V = 1,000,000 costs about as much as at 50,000, and a small part of a full one. A
-step is forward, backward and the optimizer's update; N = 256, D = 128, 1,000 samples. Memory is
-what a step adds at its peak.
+A sampled step takes about as long with a vocabulary of V = 1,000,000 as with one of 50,000, and a
+small part of the time of a full step. A step is the forward pass, the backward pass and the update
+by the optimizer, for N = 256 targets, vectors of width D = 128 and 1,000 samples. Memory is the
+additional memory of a step at its peak.
 """
 
 import statistics
@@ -16,12 +17,12 @@ from mlm_lib.softmax import SampledSoftmaxLoss, SoftmaxLoss
 
 N, D, SAMPLES = 256, 128, 1000
 SMALL, LARGE = 50_000, 1_000_000
-GROWTH = 1.5  # the factor by which a sampled step grows at most from SMALL to LARGE
-GAIN = 15  # how many times more a full one costs at least
+GROWTH = 1.5  # claim: from SMALL to LARGE the time of a sampled step grows at most by this factor
+GAIN = 15  # claim: at LARGE a full step takes at least this many times as long as a sampled step
 
 
 def rows(args):
-    """Time and memory of a step at both sizes, and how a sampled step grows between them."""
+    """Measure time and memory of a step at both sizes, and the growth of a sampled step."""
     sizes = (SMALL,) if args.quick else (SMALL, LARGE)
     steps = [sampled_step(V) for V in (SMALL, LARGE)]
     small, large = turns(steps, warm_up=20, seconds=20.0, quick=args.quick)
@@ -38,18 +39,19 @@ def rows(args):
 
 
 def sampled_step(V):
-    """A training step of the sampled softmax, with sparse gradients."""
+    """Make a training step of the sampled softmax, with sparse gradients."""
     loss = SampledSoftmaxLoss(V, D, SAMPLES, sparse=True)
     return step_of(loss, torch.optim.SparseAdam(loss.parameters(), lr=1e-3))
 
 
 def full_step(V):
-    """A training step of the full softmax, with the fastest Adam that torch has."""
+    """Make a training step of the full softmax, with the fastest Adam of torch."""
     loss = SoftmaxLoss(V, D)
     return step_of(loss, torch.optim.Adam(loss.parameters(), lr=1e-3, fused=True))
 
 
 def step_of(loss, optimizer):
+    """Make the function that runs one training step on random vectors and targets."""
     embeddings = torch.randn(N, D, requires_grad=True)
     targets = torch.randint(loss.vocab_size, (N,))
 
@@ -63,7 +65,10 @@ def step_of(loss, optimizer):
 
 
 def full_time(step, *, warm_up=2, rounds=7):
-    """Median milliseconds of a step that is too slow, and too large, to take turns with others."""
+    """Measure a full step by itself: the median time, in milliseconds.
+
+    It is too slow, and needs too much memory, to alternate with the other sides as `turns` does.
+    """
     times = []
     for _ in range(warm_up + rounds):
         start = time.perf_counter()

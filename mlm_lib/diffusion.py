@@ -1,20 +1,28 @@
-"""A masked LM as a model of whole texts: the bound on their likelihood. Built in lesson 15.
+"""The likelihood of a whole text under a masked language model: masked diffusion.
 
-The loss at one masking rate is no likelihood; the area under the curve of the loss against the rate
-is one, or a bound on one. Hide each of L words with probability t, and weight the row by 1/t:
+Built in lesson 15. Use `DiffusionCollator` to train a model that is to write texts (see `writing`),
+and `nelbo` to measure how likely such a model finds a text.
 
-    NELBO(x) = ∫₀¹ (1/t)·E[Σ_{i hidden} −log p(x_i | visible)] dt
-             = Σ_k (1/k)·E_{k hidden}[Σ_{i hidden} −log p(x_i | visible)]
-             = E_order[Σ_j −log p(x_σ(j) | x_σ(1), …, x_σ(j−1))] ≥ −log P(x | L)
+The loss at one masking rate is not a likelihood. But the area under the curve of the loss against
+the masking rate bounds one. Let x be a text of L tokens. Mask each of its tokens with probability
+t, and weight the loss of the text by 1/t. Then
 
-since ∫ t^(k−1)·(1−t)^(L−k) dt = 1/(k·C(L, k)). The third line is the loss of a model that reads
-and writes in a random order. Sources: Austin et al. 2021, Sahoo et al. 2024, Zheng et al. 2024
-(their proposition 3.1), Nie et al. 2025; Hoogeboom et al. 2022 for the orders.
+    NELBO(x) = ∫₀¹ (1/t)·E[Σ_{i masked} −log p(x_i | visible)] dt
+             = Σ_k (1/k)·E_{k masked}[Σ_{i masked} −log p(x_i | visible)]
+             = E_order[Σ_j −log p(x_σ(j) | x_σ(1), …, x_σ(j−1))] ≥ −log P(x | L).
 
-Masked at 15%, a model learns to fill few blanks. To write, it must fill any number of them: so a
-`DiffusionCollator` gives each row a rate of its own, and says what the row counts. Rates may be
-spread evenly over a batch (Kingma et al. 2021), or the number of hidden words drawn instead of a
-rate (Nie et al. 2025, eq. 6).
+NELBO stands for negative evidence lower bound. The second line follows from the first because
+∫ t^(k−1)·(1−t)^(L−k) dt = 1/(k·C(L, k)), where C(L, k) is the number of ways to choose k tokens of
+L. The third line is the loss of a model that reads and writes the tokens in a random order σ.
+
+A model that was trained at a rate of 15% has learned to fill few blanks. A model that writes a text
+must fill any number of blanks. Therefore `DiffusionCollator` draws another masking rate for each
+row, and returns the weight of the row's loss with it.
+
+Sources: Austin et al. 2021, Sahoo et al. 2024, Zheng et al. 2024 (proposition 3.1) and Nie et al.
+2025 for the bound; Hoogeboom et al. 2022 for the random orders; Kingma et al. 2021 for rates that
+are spread evenly over a batch; Nie et al. 2025 (equation 6) for drawing the number of masked tokens
+instead of a rate.
 """
 
 import math
@@ -28,63 +36,84 @@ from mlm_lib.labels import IGNORE
 from mlm_lib.masking import MaskingCollator
 
 DRAWS = ("independent", "stratified", "count")
-MOST = 16  # words of an exact sum; 2^16 subsets are as many as a reader waits for
+MAX_TOKENS = 16  # of an exact sum, which goes over 2^16 subsets then
 
 
-def hide(hideable, draw, generator=None):
-    """Draws how much of each row is hidden, and which of its words.
+def sample_masks(maskable, draw, generator=None):
+    """Draw which tokens of each row are masked, and the weight of each row's loss.
+
+    The weights are such that the expected value of weight · masked is 1 at each token, so that the
+    weighted loss is an unbiased estimate of the bound.
+
+    >>> masked, weights = sample_masks(torch.ones(1, 4, dtype=torch.bool), "count")
+    >>> (masked.sum(1) * weights).tolist()  # k tokens are masked, and the weight is 4/k
+    [4.0]
 
     Args:
-        hideable: (B, T) bool, true at the words; each row has L of them, one at least.
-        draw: "independent": a rate t, uniform in (0, 1], for each row; each word is hidden with
-            probability t, and the weight is 1/t. "stratified": the same, but the rates of the rows
-            are one from each of B equal parts of (0, 1]. "count": k words, uniform from 1 to L,
-            any k of them alike, and the weight is L/k.
-        generator: a torch.Generator of the CPU; None is the global one.
+        maskable: (B, T) bool, true at tokens that may be masked. Each row must have at least one;
+            L is their number.
+        draw: how much of a row is masked.
+            "independent": draw a rate t for each row, uniform in (0, 1]. Each token is masked with
+            probability t, and the weight is 1/t.
+            "stratified": as "independent", but (0, 1] is divided into B equal parts, and each part
+            gives the rate of one row. The rates of a batch are then spread evenly.
+            "count": draw a number k for each row, uniform from 1 to L. Any k of its tokens are
+            masked, and the weight is L/k.
+        generator: a `torch.Generator` of the CPU. None means torch's global generator.
 
     Returns:
-        hidden (B, T) bool and weights (B,) float64. The mean of weight · hidden is 1 at each word.
+        masked (B, T) bool and weights (B,) float64.
+
+    Raises:
+        ValueError: `draw` is none of these names.
     """
     choice("draw", draw, DRAWS)
-    rows = len(hideable)
+    rows = len(maskable)
 
-    def uniform(*shape):  # in [0, 1), of 53 bits: float32 would have no rates below 6e-8
+    def uniform(*shape):  # in [0, 1), as float64: float32 has no number between 0 and 6e-8 there
         return torch.rand(*shape, generator=generator, dtype=torch.float64)
 
-    numbers = uniform(*hideable.shape)  # (B, T)
+    numbers = uniform(*maskable.shape)  # (B, T)
     if draw == "count":
-        lengths = hideable.sum(1)  # (B,)
+        lengths = maskable.sum(1)  # (B,)
         counts = 1 + (uniform(rows) * lengths).long()
-        ranks = numbers.masked_fill(~hideable, 2.0).argsort(1).argsort(1)  # (B, T)
-        return (ranks < counts[:, None]) & hideable, lengths / counts.double()
+        ranks = numbers.masked_fill(~maskable, 2.0).argsort(1).argsort(1)  # (B, T)
+        return (ranks < counts[:, None]) & maskable, lengths / counts.double()
     rates = 1 - uniform(rows)  # (B,), in (0, 1]
     if draw == "stratified":
-        # In a random order: in a batch sorted by length the shortest row would always be first.
+        # The parts are given to the rows in a random order. Otherwise, if batches are sorted by
+        # length, the shortest row would always get the lowest rate.
         rates = (torch.randperm(rows, generator=generator) + rates) / rows
-    return (numbers < rates[:, None]) & hideable, 1 / rates
+    return (numbers < rates[:, None]) & maskable, 1 / rates
 
 
 class DiffusionCollator(MaskingCollator):
-    """Turn a list of encoded texts into a padded batch, each row masked at a rate of its own.
+    """Turn a list of encoded texts into a padded batch whose rows are masked at different rates.
 
-    What is hidden is always `[MASK]`, and what is visible can be trusted. Special tokens and
-    padding are never hidden.
+    Use this collator instead of a `MaskingCollator` to train a model that is to write texts. Every
+    chosen token becomes `[MASK]`; none is replaced by a random token and none is kept, so the model
+    can trust the visible tokens. Special tokens and padding are never masked.
+
+    Call the collator as a `MaskingCollator`. In addition to `input_ids`, `attention_mask` and
+    `labels`, each (B, T), the batch has `weights`, (B,) float32. The summed loss of a row times its
+    weight is, on average over the random masks, the bound on −log P(row | its length), in nats.
+
+    From such a batch a `MaskedLanguageModel` computes its loss in nats per token, as a sum over the
+    rows divided by another sum over the rows:
+
+        Σ weight · (sum of the row's losses) / Σ weight · (number of the row's masked tokens)
+
+    With `draw="count"` the denominator is exactly the number of tokens. With rates it is that
+    number on average. Then the quotient is biased, but little: by 0.2% in batches of 16 documents.
 
     Args:
         tokenizer: a `WordPieceTokenizer` or a transformers tokenizer.
-        draw: "independent" or "stratified" rates, or "count"; see `hide`.
+        draw: "independent", "stratified" or "count"; see `sample_masks`.
         pad_to_multiple_of, seed: as in `MaskingCollator`.
 
-    Call it as a `MaskingCollator`. Beside `input_ids`, `attention_mask` and `labels`, each (B, T),
-    it returns `weights` (B,) float32: a row's summed loss times its weight is, in the mean over the
-    draws, the bound on −log P(row | its length), in nats.
-
-    A `MaskedLanguageModel` makes of it Σ weight·sum / Σ weight·(hidden words), over the rows, in
-    nats per word: below the line stands the number of words, exactly with a count, and with rates
-    in the mean. Such a ratio is biased, but little: by 0.2% in batches of 16 documents.
-
     Raises:
-        ValueError: as `MaskingCollator`; an unknown draw, an example without a word to hide.
+        ValueError: as in `MaskingCollator`; also for an unknown `draw`, and for an example that has
+            no token to mask.
     """
 
     def __init__(self, tokenizer, *, draw="stratified", pad_to_multiple_of=None, seed=None):
@@ -92,74 +121,86 @@ class DiffusionCollator(MaskingCollator):
             tokenizer, rate=1.0, mask_share=1.0, random_share=0.0,
             pad_to_multiple_of=pad_to_multiple_of, seed=seed,
         )  # fmt: skip
-        self.draw = choice("draw", draw, DRAWS)  # before there is a batch to hide
+        self.draw = choice("draw", draw, DRAWS)
 
     def prepare(self, examples):
-        """As a `MaskingCollator` does, and each row must have a word to hide."""
-        fields, blocked = super().prepare(examples)
-        empty = blocked.all(1).nonzero()
+        """Pad a list of examples, as `MaskingCollator.prepare` does, without masking them.
+
+        Raises:
+            ValueError: as there; also if an example has no token to mask.
+        """
+        fields, special = super().prepare(examples)
+        empty = special.all(1).nonzero()
         if len(empty):
-            raise ValueError(f"example {empty[0].item()} has no word to hide; leave it out")
-        return fields, blocked
+            raise ValueError(f"example {empty[0].item()} has no token to mask; leave it out")
+        return fields, special
 
     def __call__(self, examples):
-        fields, blocked = self.prepare(examples)
+        """Pad and mask a list of examples; see the description of the class."""
+        fields, special = self.prepare(examples)
         input_ids = fields["input_ids"]  # (B, T)
-        hidden, weights = hide(~blocked, self.draw, self.next_generator())
-        fields["input_ids"] = input_ids.masked_fill(hidden, self.mask_token_id)
-        fields["labels"] = input_ids.masked_fill(~hidden, IGNORE)
+        masked, weights = sample_masks(~special, self.draw, self.next_generator())
+        fields["input_ids"] = input_ids.masked_fill(masked, self.mask_token_id)
+        fields["labels"] = input_ids.masked_fill(~masked, IGNORE)
         return fields | {"weights": weights.float()}
 
     def fingerprint(self):
-        """What must stay the same between a run and its continuation, as plain values."""
+        """The settings that decide the masks, as a dictionary of plain values."""
         return super().fingerprint() | {"draw": self.draw}
 
 
 class Bound(Estimate):
-    """An estimate of the bound on -log P(text | length), in nats per word, over `count` words."""
+    """An estimate of the bound on −log P(text | length), in nats per token, over `count` tokens."""
 
 
 def nelbo(model, tokenizer, rows, *, samples=1, draw="count", seed=0, batch_size=64):
-    """Estimates the bound on texts: in the mean over the seeds it is exact.
+    """Estimate the bound on −log P(text | length), averaged over the tokens of several texts.
+
+    Each row is masked at random, and the loss at its masked tokens is weighted as in
+    `DiffusionCollator`. The estimate is unbiased: its average over all seeds is the bound itself.
+    For a text of at most 16 tokens `exact_nelbo` computes the bound without randomness.
 
     Args:
-        model: ours, transformers', or an `IdealReader`.
-        tokenizer: ours or transformers'.
-        rows: encoded texts, as `DiffusionCollator` takes them.
-        samples: how often each row is masked.
-        draw: "count", "independent" or "stratified"; see `hide`. With rates the variance has no
-            bound: at a rate near 0 a word that is hidden all the same weighs 1/t, so the standard
-            error of a few rows tells too little. Stratified are the rates of all rows together;
-            the standard error does not know it.
-        seed: of what is hidden.
-        batch_size: rows read at once. It does not matter for the result.
+        model: a `MaskedLanguageModel`, a model of transformers, or an `IdealReader`.
+        tokenizer: a `WordPieceTokenizer` or a transformers tokenizer.
+        rows: a list of encoded texts, as `DiffusionCollator` takes them.
+        samples: how many times each row is masked.
+        draw: "count", "independent" or "stratified"; see `sample_masks`. Use "count" unless you
+            have a reason. With rates the variance of the estimate is infinite, because a token that
+            is masked at a rate t near 0 has the weight 1/t. The standard error of a few rows is
+            then too small. With "stratified" the rates of all rows are drawn together, which the
+            standard error does not take into account.
+        seed: of the random masks.
+        batch_size: how many rows the model reads at once. It does not change the result.
 
     Returns:
-        A `Bound`. A word is any token but the special ones.
+        A `Bound`: nats per token, its standard error, and the number of tokens without the special
+        ones.
 
     Raises:
-        ValueError: no rows, one without a word or longer than the model reads, an unknown draw.
+        ValueError: there are no rows; a row has no token to mask, or is longer than the model can
+            read; `draw` is unknown.
     """
     whole_number("samples", samples)
     generator = torch.Generator().manual_seed(seed)
     collator = DiffusionCollator(tokenizer, draw=draw)
-    fields, blocked = collator.prepare(list(rows))
-    check_length(model, "the longest row", blocked.shape[1])
-    words = (~blocked).sum(1).double()  # (R,)
-    sums = torch.zeros_like(words)
+    fields, special = collator.prepare(list(rows))
+    check_length(model, "the longest row", special.shape[1])
+    lengths = (~special).sum(1).double()  # (R,)
+    sums = torch.zeros_like(lengths)
     for _ in range(samples):
-        hidden, weights = hide(~blocked, draw, generator)
-        sums += weights * _hidden_nats(model, fields, hidden, collator.mask_token_id, batch_size)
-    return Bound.of_rows(sums / samples, words)
+        masked, weights = sample_masks(~special, draw, generator)
+        sums += weights * _masked_nats(model, fields, masked, collator.mask_token_id, batch_size)
+    return Bound.of_rows(sums / samples, lengths)
 
 
-def _hidden_nats(model, fields, hidden, mask_token_id, batch_size):
-    """(R,) float64: Σ −log P(word) over the hidden words of each row."""
-    total = torch.zeros(len(hidden), dtype=torch.float64)
-    # Where each row ends: the place, counted from 1, of its last real token.
-    widths = (fields["attention_mask"] * torch.arange(1, hidden.shape[1] + 1)).amax(1)  # (R,)
-    for some in widths.argsort(stable=True).split(batch_size):  # of like length
-        asked = hidden[some, : widths[some].max()]  # (B, T)
+def _masked_nats(model, fields, masked, mask_token_id, batch_size):
+    """The sum of −log P(token) over the masked tokens of each row, (R,) float64."""
+    total = torch.zeros(len(masked), dtype=torch.float64)
+    # The length of each row is the position, counted from 1, of its last token without padding.
+    widths = (fields["attention_mask"] * torch.arange(1, masked.shape[1] + 1)).amax(1)  # (R,)
+    for some in widths.argsort(stable=True).split(batch_size):  # rows of similar length
+        asked = masked[some, : widths[some].max()]  # (B, T)
         if not asked.any():
             continue
         batch = {name: field[some, : asked.shape[1]] for name, field in fields.items()}
@@ -171,44 +212,55 @@ def _hidden_nats(model, fields, hidden, mask_token_id, batch_size):
 
 
 def exact_nelbo(log_posteriors, words):
-    """The bound on one short text, summed over every choice of hidden words.
+    """Compute the bound on −log P(text | length) of one short text, without randomness.
+
+    The sum goes over all sets of masked tokens. A text of T tokens has 2^T − 1 of them, and the
+    model is called once for each, so T is limited to 16.
+
+    >>> def coin_flips(words, observed):  # each token is 0 or 1 with probability 1/2
+    ...     return torch.full((len(words), 2), 0.5).log()
+    >>> round(exact_nelbo(coin_flips, [0, 1, 1]), 4)  # 3 ln 2
+    2.0794
 
     Args:
-        log_posteriors: called as `log_posteriors(words, observed)`, observed (T,) bool, it returns
-            (T, V): log P(word at t | the observed words). What stands at observed places does not
-            matter. `log_posteriors(model, tokenizer)` makes one of a model.
-        words: T ids from 0 to V−1, at most 16 of them.
+        log_posteriors: a function `log_posteriors(words, observed)`, where `observed` is (T,) bool.
+            It returns (T, V): at each position the log-probabilities of the tokens, given the
+            observed tokens. Its values at observed positions do not matter. The function
+            `log_posteriors(model, tokenizer)` of this module makes such a function of a model.
+        words: a list of the T ids of the text, each from 0 to V−1.
 
     Returns:
-        Nats of the whole text.
+        The bound in nats, for the whole text.
 
     Raises:
-        ValueError: no words or too many, or a table of another length.
+        ValueError: the text is empty or has more than 16 tokens, or `log_posteriors` returns
+            another number of rows than T.
     """
     words = id_list("words", words)
-    length = whole_number("len(words)", len(words), 1, MOST)
-    ids, places, terms = torch.tensor(words), torch.arange(length), []
-    for number in range(1, 2**length):
-        hidden = (number >> places) % 2 == 1  # (T,): the digits of the number
-        table = log_posteriors(words, ~hidden)
+    length = whole_number("len(words)", len(words), 1, MAX_TOKENS)
+    ids, positions, terms = torch.tensor(words), torch.arange(length), []
+    for subset in range(1, 2**length):
+        masked = (subset >> positions) % 2 == 1  # (T,): the binary digits of the number
+        table = log_posteriors(words, ~masked)
         if len(table) != length:
             raise refused("log_posteriors(…)", table, f"a tensor ({length}, V)")
-        k = int(hidden.sum())
-        nats = -table[places[hidden], ids[hidden]].double().sum().item()
+        k = int(masked.sum())
+        nats = -table[positions[masked], ids[masked]].double().sum().item()
         terms.append(nats / (k * math.comb(length, k)))
     return math.fsum(terms)
 
 
 def log_posteriors(model, tokenizer):
-    """A model's answers in the form that `exact_nelbo` asks for.
+    """Make of a model the function that `exact_nelbo` takes.
 
     Args:
-        model: ours, transformers', or an `IdealReader`.
-        tokenizer: ours or transformers'.
+        model: a `MaskedLanguageModel`, a model of transformers, or an `IdealReader`.
+        tokenizer: a `WordPieceTokenizer` or a transformers tokenizer.
 
     Returns:
-        A function of words, T ids, and observed, (T,) bool, that returns (T, V) float64. The words
-        stand between `[CLS]` and `[SEP]`, those not observed as `[MASK]`.
+        A function of `words`, a list of T ids, and `observed`, (T,) bool. It puts the words between
+        `[CLS]` and `[SEP]`, replaces each word that is not observed by `[MASK]`, and returns the
+        log-probabilities of the model at the T positions, (T, V) float64.
     """
 
     def answers(words, observed):

@@ -1,8 +1,10 @@
-"""What a model loses above the ideal reader, word by word, and what decides each word. Lesson 08.
+"""The gap between a model's loss and the lowest possible loss, word by word. Built in lesson 08.
 
-The floor of a grammar is a mean. Behind it stands the ideal reader's own surprise at each hidden
-word. Subtracted from the model's surprise at the same word, it leaves what the model has not
-learned; sorted by what decides a word, or by how often its sentence was met, it shows where.
+The floor of a grammar is a mean over many words: the mean loss of the best possible predictor (the
+Bayes-optimal one, which the lessons call the ideal reader). For each hidden word, `surprises` gives
+the loss of the model and the loss of the ideal reader. Their difference, the excess loss, is what
+the model has not learned. To see where it is large, group the words by what decides them
+(`word_kinds`), or by how often their sentence was in the training text (`pattern`).
 """
 
 from typing import NamedTuple
@@ -17,11 +19,11 @@ from mlm_lib.labels import IGNORE
 
 
 class Surprise(NamedTuple):
-    """One hidden word.
+    """The losses of a model and of the ideal reader at one hidden word.
 
     word: the word that was hidden.
-    sentence: the list of words of its sentence, itself among them.
-    model, ideal: -log P(word | what was seen), in nats, of the model and of the ideal reader.
+    sentence: the list of the words of its sentence, with the hidden word.
+    model, ideal: −log P(word | the visible words), in nats, by the model and by the ideal reader.
     """
 
     word: str
@@ -32,29 +34,31 @@ class Surprise(NamedTuple):
 
 @torch.no_grad()
 def surprises(model, evaluation, grammar, tokens):
-    """What each hidden word of a held-out set costs a model, and what it costs the ideal reader.
+    """Compute the loss of a model and of the ideal reader at each hidden word of a held-out set.
 
     Args:
         model: a `MaskedLanguageModel`.
-        evaluation: a `HeldOut` whose collator hides what it selects, every time.
-        grammar: the `Grammar` that the documents are from, each of its words one token.
-        tokens: id -> token, as of `WordPieceTokenizer`.
+        evaluation: a `training.HeldOut` whose collator replaces every chosen token by `[MASK]`
+            (mask_share=1.0, random_share=0.0).
+        grammar: the `Grammar` from which the documents were drawn. Each of its words must be one
+            token.
+        tokens: {id: token}, such as the attribute `tokens` of a `WordPieceTokenizer`.
 
     Returns:
-        A list of `evaluation.count` `Surprise`.
+        A list of `Surprise`, one for each of the `evaluation.count` hidden words.
 
     Raises:
-        ValueError: documents that the grammar cannot say.
+        ValueError: the grammar cannot produce one of the documents.
     """
     device, found = next(model.parameters()).device, []
     with modes_kept(model):
         model.eval()
         for batch in evaluation.batches:
             labels = batch["labels"]  # (B, T)
-            answers = labels[labels != IGNORE]  # (N,), in the order of the model's logits
+            targets = labels[labels != IGNORE]  # (N,), in the order of the model's logits
             batch = {name: rows.to(device) for name, rows in batch.items()}
             logits = model(**batch)["logits"].float().cpu()  # (N, V)
-            ours = iter(F.cross_entropy(logits, answers, reduction="none").tolist())
+            ours = iter(F.cross_entropy(logits, targets, reduction="none").tolist())
             documents, observed = answers_back(batch, tokens)
             ideals = grammar.surprise(documents, observed)
             for words, seen, ideal in zip(documents, observed, ideals):
@@ -66,29 +70,30 @@ def surprises(model, evaluation, grammar, tokens):
 
 
 def answers_back(batch, tokens):
-    """The documents of a masked batch with the hidden words put back.
+    """Restore the documents of a masked batch, and say which of their words were hidden.
 
     Args:
-        batch: `input_ids`, `attention_mask` and `labels`, each (B, T), of whole documents, which
-            begin with `[CLS]` and end with `[SEP]`; padding stands on the right.
-        tokens: id -> token.
+        batch: a dictionary of `input_ids`, `attention_mask` and `labels`, each (B, T). Each row is
+            a whole document, which begins with `[CLS]`, ends with `[SEP]` and is padded on the
+            right.
+        tokens: {id: token}.
 
     Returns:
-        (documents, observed): B lists of words, and for each (its words,) bool, False where a word
-        was hidden.
+        (documents, observed): B lists of words, and for each of them a bool tensor with an entry
+        for each word, False where the word was hidden.
     """
     hidden = (batch["labels"] != IGNORE).cpu()
     ids = torch.where(hidden, batch["labels"].cpu(), batch["input_ids"].cpu())
     documents, observed = [], []
-    for row, asked, real in zip(ids, hidden, batch["attention_mask"]):
+    for row, hidden_there, real in zip(ids, hidden, batch["attention_mask"]):
         words = slice(1, int(real.sum()) - 1)  # without [CLS], [SEP] and padding
         documents.append([tokens[index] for index in row[words].tolist()])
-        observed.append(~asked[words])
+        observed.append(~hidden_there[words])
     return documents, observed
 
 
 def split_sentences(words):
-    """A document's sentences, each with the full stop that ends it.
+    """Split the words of a document into sentences, each with its full stop.
 
     >>> split_sentences("it was fine . really fine .".split())
     [['it', 'was', 'fine', '.'], ['really', 'fine', '.']]
@@ -102,30 +107,38 @@ def split_sentences(words):
 
 
 def pattern(sentence, kinds):
-    """A sentence with a blank for each word that fills a slot: what its author wrote down.
+    """Replace each word of a sentence that fills a slot by a blank, and join the words.
+
+    The result is the sentence as the grammar file has it, so that sentences which differ only in
+    the words of their slots have the same pattern.
 
     >>> pattern("it was fine .".split(), {"fine": "mood", "dull": "mood"})
     'it was _ .'
+
+    Args:
+        sentence: a list of words.
+        kinds: a dictionary whose keys are the words that fill slots, as `word_kinds` returns it.
     """
     return " ".join("_" if word in kinds else word for word in sentence)
 
 
 def word_kinds(world, path=None):
-    """What decides the words that fill the slots of a world's sentences.
+    """Find what decides the words that fill the slots of a world's sentences.
 
     Args:
-        world: the name of a world.
-        path: a grammar file; None is the course's own, `data/grammar.toml`.
+        world: the name of a world, such as "films".
+        path: a grammar file. None: the grammar of the course, `data/grammar.toml`.
 
     Returns:
-        {word: kind}. The kind is the latent whose value or fact the word is, or on which its list
-        hangs; "drawn freely" if its list hangs on none. A word that fills several slots counts for
-        the first of them, one drawn freely after the others. What no slot holds is not there: such
-        words are fixed by their sentence.
+        {word: kind}. The kind is the name of the latent that decides the word: the word is the
+        value of this latent, or a fact about its value, or is drawn from a list that depends on it.
+        The kind is "drawn freely" if the word is drawn from a list that depends on no latent. For a
+        word that fills several slots the first of them counts, and slots that are drawn freely
+        count last. Words that fill no slot are missing, because their sentence determines them.
 
     Raises:
-        FileNotFoundError: no such file.
-        ValueError: a world that the file lacks; a malformed file, with what is wrong in it.
+        FileNotFoundError: there is no such file.
+        ValueError: the file has no such world, or is malformed; the message says what is wrong.
     """
     (found,) = read_worlds(DATA / "grammar.toml" if path is None else path, world)
     return found.kinds

@@ -1,11 +1,16 @@
-"""Four ways to write the same questions: which tokens were hidden, and what they were. Lesson 03.
+"""Convert masked-LM labels between the formats of four libraries. Built in lesson 03.
 
-    labels      (B, T)       the id where a token was hidden, −100 elsewhere   transformers, PyTorch
-    minus one   (B, T)       the same with −1                                  older code
-    positions   3 × (B, M)   places, ids and weights, 0 in slots without use   KerasHub
-    targets     2 × (B, M)   places and ids, −100 in slots without use         AllenNLP
+Every format says the same: which tokens of a batch are predicted, and what their original ids are.
+Convert when the batch of one library feeds the model of another.
 
-T is the length of a row and M the number of slots, the most labels that a row has.
+    format      shape        content                                            used by
+    labels      (B, T)       the id at predicted tokens, −100 elsewhere         torch, transformers
+    minus one   (B, T)       the same with −1 in place of −100                  older code
+    positions   3 × (B, M)   positions, ids, and weights that are 0 if unused   KerasHub
+    targets     2 × (B, M)   positions, and ids that are −100 if unused         AllenNLP
+
+T is the length of a row. M is the number of slots per row: at least the largest number of labels in
+a row, so that rows with fewer labels leave slots unused.
 """
 
 import torch
@@ -13,27 +18,28 @@ import torch
 from mlm_lib.checks import ids, refused, same_shape
 from mlm_lib.engine.batches import IGNORE
 
-LARGEST = 2**31 - 1  # above any id; a negative label that is not −100 is of another format
+LARGEST = 2**31 - 1  # above any id, so that only negative labels other than −100 are refused
 
 
 def labels_to_positions(labels, max_masks=None):
-    """−100 labels to KerasHub's format: where the labels are, what they are, which slots are used.
+    """Convert labels (B, T) to KerasHub's format: positions, ids and weights.
 
     >>> labels = torch.tensor([[-100, 7, -100, 9], [5, -100, -100, -100]])
     >>> [field.tolist() for field in labels_to_positions(labels)]
     [[[1, 3], [0, 0]], [[7, 9], [5, 0]], [[1.0, 1.0], [1.0, 0.0]]]
 
     Args:
-        labels: (B, T), torch.long or torch.int32, −100 where there is none.
-        max_masks: M; by default the largest number of labels in a row.
+        labels: (B, T), torch.long or torch.int32, −100 at tokens that are not predicted.
+        max_masks: M, the number of slots per row. None: the largest number of labels in a row.
 
     Returns:
-        mask_positions, mask_ids (B, M) long and mask_weights (B, M) float. Unused slots are 0 with
-        weight 0.
+        mask_positions (B, M) long, mask_ids (B, M) long and mask_weights (B, M) float. The weight
+        is 1 in used slots. Unused slots have position 0, id 0 and weight 0.
 
     Raises:
-        ValueError: labels that are no such tensor, one that is negative and not −100, or a row with
-            more than max_masks labels. Dropping some would change the loss without a word.
+        ValueError: `labels` is not such a tensor, or contains a negative number other than −100;
+            a row has more than `max_masks` labels. To drop the surplus labels would silently change
+            the loss.
     """
     ids("labels", labels, "(B, T)", size=LARGEST, ignore=IGNORE)
     has_label = labels != IGNORE  # (B, T)
@@ -42,7 +48,7 @@ def labels_to_positions(labels, max_masks=None):
     max_masks = most if max_masks is None else max_masks
     if most > max_masks:
         raise ValueError(f"a row has {most} labels, and max_masks is {max_masks}; raise it")
-    # The k-th label of a row goes to slot k: a running count over the row numbers them from 1.
+    # The k-th label of a row goes to slot k. The cumulative sum numbers the labels of a row.
     rows, columns = has_label.nonzero(as_tuple=True)  # (N,), (N,)
     slots = has_label.cumsum(1)[rows, columns] - 1  # (N,)
     mask_positions = labels.new_zeros(len(labels), max_masks, dtype=torch.long)
@@ -54,35 +60,38 @@ def labels_to_positions(labels, max_masks=None):
 
 
 def positions_to_labels(mask_positions, mask_ids, mask_weights, length):
-    """The way back: (B, length) labels, −100 except at the positions of weight above 0.
+    """Convert KerasHub's positions, ids and weights to labels (B, T); undo `labels_to_positions`.
 
     >>> one = torch.ones(1, 1)
     >>> positions_to_labels(torch.tensor([[2]]), torch.tensor([[7]]), one, length=4)
     tensor([[-100, -100,    7, -100]])
 
     Args:
-        mask_positions: (B, M) whole numbers; what an unused slot names does not matter.
+        mask_positions: (B, M) whole numbers. The positions of unused slots do not matter.
         mask_ids: (B, M), torch.long or torch.int32.
-        mask_weights: (B, M), 0 in unused slots.
+        mask_weights: (B, M), above 0 in used slots and 0 in unused slots.
         length: T.
 
+    Returns:
+        labels (B, T) long, −100 except at the positions of used slots.
+
     Raises:
-        ValueError: shapes that differ, a weight that is negative or NaN, and in used slots a
-            position outside 0..length−1, a negative id, or a position that the row names twice.
+        ValueError: shapes differ; a weight is negative or NaN; a used slot has a position outside
+            0..T−1 or a negative id; two used slots of a row have the same position.
     """
     mask_positions = ids("mask_positions", mask_positions, "(B, M)").long()
     same_shape("mask_ids", ids("mask_ids", mask_ids), "mask_positions", mask_positions)
     same_shape("mask_weights", mask_weights, "mask_positions", mask_positions)
 
-    # Finding the used slots makes the program wait for any device, so looking at them costs little.
+    # nonzero synchronises with a GPU anyway, so the checks below cost little more.
     rows, slots = (mask_weights > 0).nonzero(as_tuple=True)  # (N,), (N,)
     columns, answers = mask_positions[rows, slots], mask_ids[rows, slots].long()
     if not (mask_weights >= 0).all():  # NaN fails this too
         raise refused("mask_weights", mask_weights, "a tensor of numbers from 0 on")
     ids("mask_positions", columns.cpu(), "(N,)", size=length)
     ids("mask_ids", answers.cpu(), "(N,)", size=LARGEST)
-    places = rows * length + columns  # (N,)
-    if len(places.unique()) < len(places):
+    positions = rows * length + columns  # (N,), in the flattened batch
+    if len(positions.unique()) < len(positions):
         raise ValueError("two slots of a row name one position, so that a label would be lost")
     labels = mask_positions.new_full((len(mask_positions), length), IGNORE)
     labels[rows, columns] = answers
@@ -90,22 +99,44 @@ def positions_to_labels(mask_positions, mask_ids, mask_weights, length):
 
 
 def labels_to_targets(labels, max_masks=None):
-    """−100 labels to AllenNLP's format: mask_positions and target_ids, −100 in unused slots.
+    """Convert labels (B, T) to AllenNLP's format: positions and ids, −100 in unused slots.
 
     >>> [field.tolist() for field in labels_to_targets(torch.tensor([[-100, 7], [-100, -100]]))]
     [[[1], [0]], [[7], [-100]]]
+
+    Args:
+        labels, max_masks: as in `labels_to_positions`.
+
+    Returns:
+        mask_positions (B, M) long and target_ids (B, M) long.
+
+    Raises:
+        ValueError: as in `labels_to_positions`.
     """
     mask_positions, mask_ids, mask_weights = labels_to_positions(labels, max_masks)
     return mask_positions, mask_ids.masked_fill(mask_weights == 0, IGNORE)  # both (B, M)
 
 
 def targets_to_labels(mask_positions, target_ids, length):
-    """The way back from `labels_to_targets`."""
+    """Convert AllenNLP's positions and ids to labels (B, T); undo `labels_to_targets`.
+
+    >>> targets_to_labels(torch.tensor([[1], [0]]), torch.tensor([[7], [-100]]), length=2)
+    tensor([[-100,    7],
+            [-100, -100]])
+
+    Args:
+        mask_positions: (B, M) whole numbers. The positions of unused slots do not matter.
+        target_ids: (B, M), torch.long or torch.int32, −100 in unused slots.
+        length: T.
+
+    Raises:
+        ValueError: as in `positions_to_labels`.
+    """
     return positions_to_labels(mask_positions, target_ids, (target_ids != IGNORE).float(), length)
 
 
 def labels_to_minus_one(labels):
-    """−100 labels to those of older code (transformers before 2020), where −1 means no label.
+    """Replace −100 by −1, as older code expects (transformers before 2020).
 
     >>> labels_to_minus_one(torch.tensor([[-100, 7]]))
     tensor([[-1,  7]])
@@ -114,5 +145,9 @@ def labels_to_minus_one(labels):
 
 
 def minus_one_to_labels(labels):
-    """The way back from `labels_to_minus_one`."""
+    """Replace −1 by −100, so that the labels of older code work with PyTorch's losses.
+
+    >>> minus_one_to_labels(torch.tensor([[-1, 7]]))
+    tensor([[-100,    7]])
+    """
     return labels.masked_fill(labels == -1, IGNORE)

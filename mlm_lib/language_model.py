@@ -1,7 +1,11 @@
-"""A forward and a backward language model, side by side, neither of which can peek. Lesson 10.
+"""A forward and a backward language model, neither of which sees what it predicts.
 
-The semantics are those of AllenNLP's `LanguageModel` (and so of ELMo, Peters et al. 2018), with
-padding put right: no target is a pad, and no pad is scored.
+Built in lesson 10. `LanguageModel` predicts each token from the tokens before it, and if it is
+bidirectional also from the tokens after it. Its vectors can serve another model as embeddings
+(ELMo, Peters et al. 2018): see `LanguageModelEmbedder`.
+
+The interface is that of AllenNLP's `LanguageModel`, which the lesson rebuilds. In one point the
+behaviour differs on purpose: padding is never a target, and nothing is predicted from padding.
 """
 
 import math
@@ -16,20 +20,24 @@ from mlm_lib.softmax import SampledSoftmaxLoss, SoftmaxLoss
 
 # ------------------------------------------------------------------------------- contextualizers
 #
-# Both directions are one mechanism. A stack reads from left to right; the backward direction is a
-# second stack, with weights of its own, that is handed each row in reverse. So nothing in it could
-# look ahead, not even a count of positions, which would tell how much is still to come.
+# Both directions use the same code. A stack of layers reads from left to right. The backward
+# direction is a second stack, with its own weights, which gets each row in reversed order. So
+# the backward stack cannot see the tokens that it predicts, and not even how many they are.
 
 
 class Contextualizer(nn.Module):
-    """Two stacks, or one, that read in one direction each; what they return stands side by side.
+    """Vectors in context from one stack of layers, or from two that read in opposite directions.
+
+    This is the common part of `LSTMContextualizer` and `TransformerContextualizer`. Use it for a
+    stack of your own.
 
     Args:
-        make_stack: makes one stack: a module from (B, T, E), real tokens first, to a list of
-            layers, each (B, T, H), in which position t depends on positions up to t only.
-        num_layers: how many layers it lists.
-        output_size: H of one direction.
-        bidirectional: whether there is a second stack for the other direction.
+        make_stack: a function that returns a new stack: a module from vectors (B, T, E), in which
+            the real tokens come before the padding, to a list of layers, each (B, T, H). In each
+            layer the vector at position t must depend only on the positions up to t.
+        num_layers: the number of layers that a stack returns.
+        output_size: H, the width of one direction.
+        bidirectional: whether there is a second stack, for the backward direction.
     """
 
     def __init__(self, make_stack, num_layers, output_size, bidirectional):
@@ -41,43 +49,45 @@ class Contextualizer(nn.Module):
         self.backward_stack = make_stack() if bidirectional else None
 
     def forward(self, embeddings, mask, *, all_layers=False):
-        """Contextual vectors, 0 at pads. Pads change nothing at real tokens, wherever they stand.
+        """Compute the vectors in context. The padding of a row does not change them.
 
         Args:
             embeddings: (B, T, E).
-            mask: (B, T), 1 or True at real tokens; None if all are real.
-            all_layers: return every layer, not the top alone.
+            mask: (B, T), 1 or True at real tokens. None: all tokens are real.
+            all_layers: return all layers instead of the top layer.
 
         Returns:
-            (B, T, output_size), or a list of `num_layers` of them, the top last. Of a bidirectional
-            contextualizer the first half is the forward direction, which has read up to its own
-            position, and the second the backward.
+            (B, T, output_size), 0 at padding, or a list of `num_layers` such tensors, of which the
+            last is the top layer. If the contextualizer is bidirectional, the first half of the
+            last axis is the forward direction: at position t it has read the positions up to t. The
+            second half is the backward direction, which has read the positions from t on.
 
         Raises:
-            ValueError: embeddings of another shape, a mask of another shape or with other values.
+            ValueError: `embeddings` is not (B, T, E), or `mask` has another shape or other values.
         """
         tensor("embeddings", embeddings, "(B, T, E)")
         if mask is not None:
             mask = real_mask("mask", mask, "embeddings but for their width", embeddings[..., 0])
-        layers = _read(self.forward_stack, embeddings, mask, reverse=False)
+        layers = _run_stack(self.forward_stack, embeddings, mask, reverse=False)
         if self.backward_stack is not None:
-            backward = _read(self.backward_stack, embeddings, mask, reverse=True)
+            backward = _run_stack(self.backward_stack, embeddings, mask, reverse=True)
             layers = [torch.cat(pair, -1) for pair in zip(layers, backward)]
         return layers if all_layers else layers[-1]
 
 
 class LSTMContextualizer(Contextualizer):
-    """Stacked LSTMs, one stack a direction, as in ELMo (Peters et al. 2018).
+    """A stack of LSTM layers for each direction, as in ELMo (Peters et al. 2018).
 
-    A bidirectional `nn.LSTM` of several layers will not do: its second layer reads both directions
-    of the first, and so has seen every token that it is asked to predict.
+    A bidirectional `nn.LSTM` with several layers cannot be used as a language model. Its second
+    layer reads both directions of the first layer, so it has seen every token that it should
+    predict.
 
     Args:
-        input_size: E.
-        hidden_size: H of one direction.
-        num_layers: layers of each stack.
+        input_size: E, the width of the embeddings.
+        hidden_size: H, the width of one direction.
+        num_layers: the number of layers of each stack.
         bidirectional: whether there is a backward stack.
-        dropout: share of the numbers dropped between layers, in training.
+        dropout: the dropout probability between layers, in training mode.
     """
 
     def __init__(self, input_size, hidden_size, num_layers, *, bidirectional, dropout=0.0):
@@ -87,21 +97,21 @@ class LSTMContextualizer(Contextualizer):
 
 
 class TransformerContextualizer(Contextualizer):
-    """BERT's blocks under a causal mask, one stack a direction.
+    """A stack of BERT's blocks with a causal mask for each direction.
 
-    Positions are sinusoids (Vaswani et al. 2017). They are counted from the end at which a stack
-    begins to read, and pads are not counted.
+    Positions are sinusoids (see `sinusoids`). A stack counts them from the end of the row at which
+    it starts to read, and does not count padding.
 
     Args:
         hidden_size: H, the width of the embeddings and of one direction.
-        num_layers: blocks of each stack.
-        num_heads: attention heads; must divide H.
+        num_layers: the number of blocks of each stack.
+        num_heads: the number of attention heads; it must divide H.
         bidirectional: whether there is a backward stack.
-        dropout: share of hidden values and of attention weights dropped in training.
+        dropout: the dropout probability of hidden values and attention weights, in training mode.
 
     Raises:
-        ValueError: a size that is no whole number above 0, heads that do not divide the width, a
-            dropout that is no probability.
+        ValueError: a size is not a whole number above 0, `num_heads` does not divide H, or
+            `dropout` is not a probability.
     """
 
     def __init__(self, hidden_size, num_layers, num_heads, *, bidirectional, dropout=0.1):
@@ -135,7 +145,7 @@ class _TransformerStack(nn.Module):
 
     def forward(self, hidden):
         T, H = hidden.shape[1:]
-        # Normalised first: token and position are of like size, whatever the embedder's scale.
+        # The layer norm gives tokens the scale of positions, whatever the scale of the embedder.
         hidden = self.dropout(self.norm(hidden) + sinusoids(T, H).to(hidden))  # (B, T, H)
         causal = torch.ones(T, T, dtype=torch.bool, device=hidden.device).tril()  # [query, key]
         states = []
@@ -146,70 +156,82 @@ class _TransformerStack(nn.Module):
 
 
 def sinusoids(length, size):
-    """(T, H) position vectors: sines and cosines of the position (Vaswani et al. 2017).
+    """Sinusoidal position vectors (Vaswani et al. 2017), a float64 tensor (T, H).
 
-    The angle of position t in the pair of columns 2i, 2i + 1 is t / 10000^(2i/H): wavelengths from
-    2π to 20,000π.
+    Columns 2i and 2i + 1 hold the sine and the cosine of the angle t / 10000^(2i/H) of position t.
+    The wavelengths grow from 2π in the first pair of columns to almost 20,000π in the last.
 
     >>> sinusoids(2, 2)
     tensor([[0.0000, 1.0000],
             [0.8415, 0.5403]], dtype=torch.float64)
+
+    Args:
+        length: T.
+        size: H.
     """
     rates = 10000 ** (-torch.arange(0, size, 2, dtype=torch.float64) / size)  # (H/2,), rounded up
     angles = torch.arange(length)[:, None] * rates  # (T, H/2)
     return torch.stack([angles.sin(), angles.cos()], -1).flatten(1)[:, :size]
 
 
-def _read(stack, embeddings, mask, *, reverse):
-    """The layers of a stack that reads each row's real tokens in order, or in reverse order.
+def _run_stack(stack, embeddings, mask, *, reverse):
+    """Run a stack over the real tokens of each row, in their order or in reversed order.
 
-    Each vector stands where its token does; at pads it is 0.
+    Returns:
+        The list of layers, each (B, T, H), with every vector at the position of its token, and 0 at
+        padding.
     """
     if mask is None or can_look(mask) and mask.all():
         if not reverse:
             return stack(embeddings)
         return [layer.flip(1) for layer in stack(embeddings.flip(1))]
-    # 1) Real tokens first, in the order in which they are read; behind them pads, which are not
-    #    read before any: a place counts T more where a pad is.
+    # 1. Sort each row: the real tokens in the order in which they are read, then the padding. For
+    #    this the position of a padding token counts T more.
     T = mask.shape[1]
-    places = torch.arange(T, device=mask.device)
-    places = places.flip(0) if reverse else places
-    order = (~mask * T + places).argsort(1)  # (B, T)
-    # 2) Read, with zeros for whatever stands at pads.
-    layers = stack(_take(embeddings.masked_fill(~mask[..., None], 0.0), order))
-    # 3) Every vector back to its token.
+    positions = torch.arange(T, device=mask.device)
+    positions = positions.flip(0) if reverse else positions
+    order = (~mask * T + positions).argsort(1)  # (B, T)
+    # 2. Run the stack, with zeros in place of the embeddings of padding.
+    layers = stack(_reorder(embeddings.masked_fill(~mask[..., None], 0.0), order))
+    # 3. Move each vector back to the position of its token.
     back = order.argsort(1)
-    return [_take(layer, back).masked_fill(~mask[..., None], 0.0) for layer in layers]
+    return [_reorder(layer, back).masked_fill(~mask[..., None], 0.0) for layer in layers]
 
 
-def _take(rows, places):
-    """(B, T, E) rows in the order of (B, T) places."""
-    return rows.gather(1, places[..., None].expand(-1, -1, rows.shape[-1]))
+def _reorder(vectors, order):
+    """Vectors (B, T, E) in the order (B, T) of positions."""
+    return vectors.gather(1, order[..., None].expand(-1, -1, vectors.shape[-1]))
 
 
 class LanguageModel(nn.Module):
-    """The next token from those before it and, if bidirectional, the previous from those after it.
+    """A language model that predicts the next token and, if bidirectional, also the previous one.
+
+    `forward` computes the loss, and `embed` computes only the vectors. The interface is that of
+    AllenNLP's `LanguageModel`: `delete_softmax`, `num_layers`, `get_metrics`, the argument
+    `all_layers`, and the keys of the results.
 
     Args:
         vocab_size: V.
-        embedder: a module from ids (B, T) to vectors (B, T, E), each of its own token alone, such
-            as `nn.Embedding`.
-        contextualizer: a module from vectors (B, T, E) and a mask (B, T) bool to (B, T, H), with
-            the attributes `bidirectional`, `num_layers` and `output_size`.
-            `mlm_lib.leakage.assert_no_leaks` tells whether it is honest.
-        dropout: share of the contextual numbers dropped before the softmax, in training, and
-            nowhere else.
-        num_samples: words drawn by a sampled softmax in training; None is the full softmax.
-        sparse_embeddings: sparse gradients in the sampled softmax, which `train` applies; give an
-            `nn.Embedding(..., sparse=True)` as well.
-        bidirectional: must say the same as the contextualizer's.
-        pad_token_id: the id that stands where a row has ended, which is used where no mask is
-            given; None if there is none.
-        frequency_order: (V,) ids, the most frequent first, for the sampled softmax; None if the ids
-            are sorted so.
+        embedder: a module from ids (B, T) to vectors (B, T, E), such as `nn.Embedding`. Each vector
+            must depend on its own token alone.
+        contextualizer: a module from vectors (B, T, E) and a bool mask (B, T) to vectors (B, T, H),
+            with the attributes `bidirectional`, `num_layers` and `output_size`, such as
+            `LSTMContextualizer`. `leakage.assert_no_leaks` checks that it does not see what it
+            predicts.
+        dropout: the dropout probability of the vectors before the softmax, in training mode. The
+            vectors in the result are without this dropout.
+        num_samples: the size of the sample of a sampled softmax (see `SampledSoftmaxLoss`). None:
+            the full softmax.
+        sparse_embeddings: whether the weights of the sampled softmax get sparse gradients, which
+            `training.train` can apply. Then give the embedder `sparse=True` as well.
+        bidirectional: whether there is a backward direction. It must be the contextualizer's value.
+        pad_token_id: the id of padding, which is used if no mask is given. None: no id is padding.
+        frequency_order: (V,) the ids in the order of their frequency, for the sampled softmax.
+            None: the ids are in this order already.
 
     Raises:
-        ValueError: a contextualizer of the other kind, or what `SampledSoftmaxLoss` refuses.
+        ValueError: `bidirectional` differs from the contextualizer's, or `SampledSoftmaxLoss`
+            refuses `num_samples` or `frequency_order`.
     """
 
     def __init__(
@@ -231,28 +253,29 @@ class LanguageModel(nn.Module):
         self._nats = self._count = torch.zeros(())
 
     def forward(self, input_ids, mask=None, *, all_layers=False):
-        """Both losses, and the vectors they were made from.
+        """Compute the losses of both directions, and the vectors.
 
         Args:
             input_ids: (B, T).
-            mask: (B, T), 1 or True at real tokens. None: real is what is not `pad_token_id`.
-            all_layers: see `lm_embeddings`.
+            mask: (B, T), 1 or True at real tokens. None: every id but `pad_token_id` is real.
+            all_layers: return all layers of the contextualizer in `lm_embeddings`.
 
         Returns:
-            A dictionary of what `embed` returns, and of
+            A dictionary with the entries of `embed`, and with
 
-            - `loss`: the mean of the two directions, or the forward loss; nats per token.
-            - `forward_loss`, `backward_loss`: the mean over the targets of one direction;
-              `backward_loss` is None if there is none.
-            - `batch_weight`: the number of targets of one direction, a float tensor, for
-              token-weighted means. Both directions have as many: each pair of neighbours is one
-              for either.
+            - `loss`: the mean of the losses of the two directions, or the forward loss if there is
+              one direction; in nats per token.
+            - `forward_loss`, `backward_loss`: the mean over the targets of one direction.
+              `backward_loss` is None if there is no backward direction.
+            - `batch_weight`: the number of targets of one direction, as a float tensor, for means
+              over several batches. Both directions have the same number, because each pair of
+              neighbours gives one target to each direction.
 
-            Where no row has two tokens, losses are 0 with a gradient path. With a sampled softmax
-            the losses of training mode are sampled ones.
+            If no row has two tokens, the losses are 0 and have a gradient of 0. With a sampled
+            softmax the losses in training mode are sampled losses.
 
         Raises:
-            ValueError: a mask of another shape or with other values.
+            ValueError: `mask` has another shape or other values than 0 and 1.
             RuntimeError: the softmax was deleted.
         """
         if self.softmax is None:
@@ -260,19 +283,22 @@ class LanguageModel(nn.Module):
             raise RuntimeError(f"{freed}; call embed() for the vectors")
         output = self.embed(input_ids, mask, all_layers=all_layers)
         top = output["lm_embeddings"][-1] if all_layers else output["lm_embeddings"]
-        # 1) Neighbours that are both real: the left one predicts the right one, and vice versa.
+        # 1. Pairs of neighbours that are both real. The left token predicts the right token in the
+        #    forward direction, and the right token predicts the left one in the backward direction.
         pairs = output["mask"][:, :-1] & output["mask"][:, 1:]  # (B, T − 1)
         row, left = pairs.nonzero(as_tuple=True)  # (N,) each
         weight = pairs.sum()
-        mean_over = weight.clamp(min=1)  # 0 pairs have a loss of 0
-        # 2) The forward half has read up to the left one, the backward half from the right one on.
+        mean_over = weight.clamp(min=1)  # so that without pairs the loss is 0
+        # 2. The forward half at the left token has read up to there; the backward half at the right
+        #    token has read from there on.
         halves = self.dropout(top).chunk(2 if self.bidirectional else 1, -1)
         forward = self.softmax(halves[0][row, left], input_ids[row, left + 1]) / mean_over
         loss, backward = forward, None
         if self.bidirectional:
             backward = self.softmax(halves[1][row, left + 1], input_ids[row, left]) / mean_over
             loss = (forward + backward) / 2
-        # Summed where it was made, so that no step waits for the device: `get_metrics` looks.
+        # The sums for the perplexity stay on the device. Only `get_metrics` reads them back, so
+        # that a training step does not synchronise.
         wide = weight.to(torch.float32 if loss.device.type == "mps" else torch.float64)
         self._nats = self._nats.to(wide) + loss.detach().to(wide) * wide
         self._count = self._count.to(wide) + wide
@@ -280,19 +306,23 @@ class LanguageModel(nn.Module):
         return losses | {"batch_weight": weight.to(loss.dtype)} | output
 
     def embed(self, input_ids, mask=None, *, all_layers=False):
-        """The vectors alone, without a loss; arguments and errors as in `forward`.
+        """Compute the vectors without the loss. The arguments are those of `forward`.
 
         Returns:
-            A dictionary.
+            A dictionary with
 
-            - `lm_embeddings`: (B, T, H) of the contextualizer, without the dropout before the
-              softmax; with `all_layers` a list of its layers, the top last.
-            - `noncontextual_token_embeddings`: (B, T, E), the embedder's.
-            - `mask`: (B, T) bool.
+            - `lm_embeddings`: (B, T, H), the vectors of the contextualizer; with `all_layers` a
+              list of its layers, of which the last is the top layer.
+            - `noncontextual_token_embeddings`: (B, T, E), the vectors of the embedder.
+            - `mask`: (B, T) bool, true at real tokens.
+
+        Raises:
+            ValueError: `mask` has another shape or other values than 0 and 1.
         """
         mask = _real_tokens(input_ids, mask, self.pad_token_id)
         embeddings = self.embedder(input_ids)  # (B, T, E)
-        options = {"all_layers": True} if all_layers else {}  # others need not know it
+        # A contextualizer of your own needs the argument `all_layers` only if it is used.
+        options = {"all_layers": True} if all_layers else {}
         return {
             "lm_embeddings": self.contextualizer(embeddings, mask, **options),
             "noncontextual_token_embeddings": embeddings,
@@ -300,19 +330,33 @@ class LanguageModel(nn.Module):
         }
 
     def delete_softmax(self):
-        """Frees the softmax and its weights, where only vectors are wanted. `embed` still works."""
+        """Free the weights of the softmax, a large part of a model with a large vocabulary.
+
+        Call it when the model has been trained and only its vectors are needed. `embed` still
+        works; `forward` then raises a RuntimeError.
+        """
         self.softmax = None
 
     def num_layers(self):
-        """The layers that a mixture can use: the contextualizer's and the noncontextual one."""
+        """The number of layers that `LanguageModelEmbedder` mixes.
+
+        These are the layers of the contextualizer, and the vectors of the embedder as one more.
+        """
         return self.contextualizer.num_layers + 1
 
     def get_metrics(self, reset=False):
-        """{"perplexity": exp of the mean nats per token since the last reset}.
+        """The perplexity of all tokens predicted since the last reset.
 
-        0.0 where no token was scored yet, inf where a float cannot hold it, NaN where a loss was
-        NaN. The mean weighs tokens, not batches. With a sampled softmax only evaluation mode gives
-        a perplexity.
+        The perplexity is exp(mean nats per token), where each token counts the same, whatever the
+        size of its batch. With a sampled softmax only the losses of evaluation mode give a
+        perplexity.
+
+        Args:
+            reset: start to count anew after this call.
+
+        Returns:
+            {"perplexity": a float}. It is 0.0 if nothing was predicted, inf if the number is too
+            large for a float, and NaN if a loss was NaN.
         """
         nats, count = self._nats.item(), self._count.item()
         if reset:
@@ -328,19 +372,24 @@ class LanguageModel(nn.Module):
 
 
 class LanguageModelEmbedder(nn.Module):
-    """A language model's layers, mixed with learned scalars, as the embedder of another model.
+    """Use a trained language model as the embedder of another model, as ELMo does.
 
-    γ · Σ softmax(s)_k · layer_k (Peters et al. 2018, eq. 1), over the noncontextual layer (once for
-    each direction) and the contextual ones. At first all weigh the same and γ is 1. Embedder and
-    contextualizer are the language model's own, its softmax is not part of it.
+    The vector of a token is a weighted sum of the language model's layers,
+    γ · Σ_k softmax(s)_k · layer_k (Peters et al. 2018, eq. 1), where γ and the scalars s are
+    learned with the other model. The layers are the vectors of the language model's embedder
+    (repeated if there are two directions) and the layers of its contextualizer. At first all layers
+    have the same weight and γ is 1.
+
+    The embedder and the contextualizer are shared with the language model; its softmax is not used.
 
     Args:
-        language_model: a `LanguageModel`, trained or not.
-        trainable: train the language model as well; False keeps it as it is, in evaluation mode.
-        dropout: share of the mixed numbers dropped in training.
+        language_model: a `LanguageModel`.
+        trainable: whether the weights of the language model are trained as well. If not, they stay
+            as they are, and the language model stays in evaluation mode.
+        dropout: the dropout probability of the result, in training mode.
 
     Raises:
-        RuntimeError: at the first call, if one direction is narrower or wider than the embedder.
+        RuntimeError: at the first call, if the width of one direction is not that of the embedder.
     """
 
     def __init__(self, language_model, *, trainable=False, dropout=0.0):
@@ -357,7 +406,14 @@ class LanguageModelEmbedder(nn.Module):
         self.train(self.training)
 
     def forward(self, input_ids, mask=None):
-        """(B, T) ids, and a mask as in `LanguageModel`, to (B, T, output_size), 0 at padding."""
+        """Compute a vector for each token.
+
+        Args:
+            input_ids, mask: as in `LanguageModel.forward`.
+
+        Returns:
+            (B, T, output_size), 0 at padding.
+        """
         mask = _real_tokens(input_ids, mask, self.pad_token_id)
         with torch.set_grad_enabled(self.trainable and torch.is_grad_enabled()):
             embeddings = self.embedder(input_ids)  # (B, T, E)
@@ -369,7 +425,10 @@ class LanguageModelEmbedder(nn.Module):
         return self.dropout(mixed.masked_fill(~mask[..., None], 0.0))
 
     def train(self, mode=True):
-        """As in any module, but a language model that is not trainable stays in evaluation mode."""
+        """Set training or evaluation mode, as in any module.
+
+        A language model that is not trainable stays in evaluation mode.
+        """
         super().train(mode)
         if not self.trainable:
             self.embedder.eval()
@@ -381,7 +440,7 @@ class LanguageModelEmbedder(nn.Module):
 
 
 def _real_tokens(input_ids, mask, pad_token_id):
-    """(B, T) bool, by the mask or by the pad."""
+    """(B, T) bool, true at real tokens: by the mask if there is one, else by the id of padding."""
     if mask is not None:
         return real_mask("mask", mask, "input_ids", input_ids)
     if pad_token_id is None:

@@ -1,8 +1,9 @@
-"""Does an output see what it must predict? Two tests of a language model's honesty. Lesson 10.
+"""Check that a language model does not see the tokens that it predicts. Built in lesson 10.
 
-The first looks inside: it follows gradients from each output to each input. The second looks from
-outside, and needs a corpus whose author is known: no honest reader predicts the author's words
-better than the author could.
+There are two checks. `find_leaks` and `assert_no_leaks` look inside a model: they find out which
+inputs each output depends on. `assert_above_floor` needs only the model's loss, on a corpus whose
+lowest possible loss is known: no model that cannot see the next word predicts better than the
+distribution that the text was drawn from.
 """
 
 import copy
@@ -15,51 +16,71 @@ import torch.nn as nn
 from mlm_lib.checks import choice, number, probability, whole_number
 
 DIRECTIONS = ("forward", "backward")
-# What lies below this share of the largest gradient is float64's rounding, of a Fourier transform
-# for instance, and no dependence; no mask worth the name lets so little through.
-ROUNDING = 1e-13
-# A layer norm of nearly equal numbers makes up to 1e-12 of the rounding in outputs. What only a
-# change shows, a rounded or a detached number, jumps by far more than this share of the largest.
-JUMP = 1e-9
-DRAWS = 4  # random inputs; a path that one of them happens to close is open for another
+# Gradients smaller than this fraction of the largest one are rounding errors of float64, of a
+# Fourier transform for instance, and not a dependence. A faulty attention mask lets through more.
+GRADIENT_TOLERANCE = 1e-13
+# The same for changes of the output. The layer norm of nearly equal numbers enlarges rounding
+# errors up to 1e-12 of the largest output. If an output depends on a rounded or detached input, its
+# change is much larger than this fraction.
+CHANGE_TOLERANCE = 1e-9
+NUM_INPUTS = 4  # random inputs; a dependence that one of them happens to hide appears in another
 
 
 def find_leaks(contextualizer, input_size, *, direction, length=8, seed=0):
-    """Which outputs of a contextualizer depend on inputs that a language model must not show them.
+    """Find the outputs of a contextualizer that depend on inputs they must not see.
 
-    A forward output at t predicts the token at t + 1, so it may depend on inputs 0..t; a backward
-    one predicts the token at t − 1, and may depend on t..T−1. The test is made on copies in float64
-    on the CPU, in training and in evaluation mode, without padding; the module itself is not
-    touched. What has no gradient (a rounded or a detached value) is found by changing each input in
-    turn. Two things stay hidden: what stands behind a weight of exactly 0, so test a trained model,
-    or a fresh one whose weights are not 0; and the mere length of the row.
+    The forward output at position t predicts the token at t + 1, so it may depend only on the
+    inputs 0..t. The backward output at t predicts the token at t − 1, so it may depend only on the
+    inputs t..T−1. `assert_no_leaks` turns the result into an error message.
+
+    The check works on copies of the module, in float64 on the CPU, in training mode and in
+    evaluation mode, without padding. The module itself is not changed. Dependences are found by
+    gradients. Where there is no gradient, because a value is rounded or detached, they are found by
+    changing one input after another.
+
+    Two dependences are not found: one that passes through a weight of exactly 0, so check a trained
+    model or one whose weights were drawn at random; and a dependence on the length of the row.
+
+    >>> cheat = torch.nn.LSTM(3, 3, batch_first=True, bidirectional=True, num_layers=2)
+    >>> find_leaks(cheat, 3, direction="forward", length=3)  # [output, input]
+    tensor([[False,  True,  True],
+            [False, False,  True],
+            [False, False, False]])
 
     Args:
-        contextualizer: a module from (B, T, E), and a mask (B, T) bool if it takes a second
-            argument, to (B, T, H), or to a list of such layers, the top last, or to a tuple that
-            begins with it. Where its attribute `bidirectional` is True, the first half of H is the
-            forward direction and the second the backward one; else all of H is the direction asked
-            for. A batch-first recurrent network of torch will do.
+        contextualizer: a module from vectors (B, T, E), and a bool mask (B, T) if it takes a second
+            argument, to vectors (B, T, H), or to a list of such layers, the top layer last, or to a
+            tuple whose first entry they are. If it has the attribute `bidirectional` and that is
+            True, the first half of H is the forward direction and the second half the backward
+            direction. Otherwise all of H is the direction that `direction` names. A recurrent
+            network of torch with `batch_first=True` works as well.
         input_size: E.
         direction: "forward" or "backward".
-        length: T of the random inputs.
-        seed: of the random inputs; the global random state is left as it was.
+        length: T, the length of the random inputs.
+        seed: of the random inputs. The state of torch's global generator is restored.
 
     Returns:
-        (T, T) bool, [output, input], True where a forbidden input is seen.
+        (T, T) bool, [output, input], True where an output depends on a forbidden input.
 
     Raises:
-        ValueError: an unknown direction, a length below 2, an output that is not (B, T, H).
+        ValueError: `direction` is unknown, `length` is below 2, or the output is not (B, T, H).
     """
     seen = dependencies(contextualizer, input_size, direction=direction, length=length, seed=seed)
     return seen & _forbidden(direction, length)
 
 
 def assert_no_leaks(contextualizer, input_size, *, length=8):
-    """Raises an AssertionError that names the first leak of a contextualizer.
+    """Raise an error that names the first output that sees what it predicts, if there is one.
 
-    Arguments as in `find_leaks`. Both directions are tested where its attribute `bidirectional` is
-    True, else the forward one.
+    Both directions are checked if the contextualizer has the attribute `bidirectional` and that is
+    True, and otherwise the forward direction.
+
+    Args:
+        contextualizer, input_size, length: as in `find_leaks`.
+
+    Raises:
+        AssertionError: there is a leak. The message names its output and its input.
+        ValueError: as in `find_leaks`.
     """
     for direction in DIRECTIONS[: 2 if getattr(contextualizer, "bidirectional", False) else 1]:
         leaks = find_leaks(contextualizer, input_size, direction=direction, length=length)
@@ -76,18 +97,25 @@ def assert_no_leaks(contextualizer, input_size, *, length=8):
 
 
 def dependencies(contextualizer, input_size, *, direction, length=8, seed=0):
-    """Which inputs each output depends on, allowed or not: (T, T) bool, [output, input].
+    """Find the inputs that each output depends on, whether it may see them or not.
 
-    Arguments as in `find_leaks`.
+    Args:
+        contextualizer, input_size, direction, length, seed: as in `find_leaks`.
+
+    Returns:
+        (T, T) bool, [output, input].
+
+    Raises:
+        ValueError: as in `find_leaks`.
     """
     choice("direction", direction, DIRECTIONS)
-    whole_number("length", length, 2)  # fewer positions can show no leak
+    whole_number("length", length, 2)  # a single position has no forbidden input
     with torch.random.fork_rng(devices=[]), torch.inference_mode(False), torch.enable_grad():
-        torch.default_generator.manual_seed(seed)  # torch.manual_seed would seed other devices, too
+        torch.default_generator.manual_seed(seed)  # torch.manual_seed seeds the GPU, too
         module = copy.deepcopy(contextualizer).cpu().double()
         found = torch.zeros(length, length, dtype=torch.bool)
-        inputs = torch.randn(DRAWS, length, input_size, dtype=torch.float64)
-        others = torch.randn(DRAWS, length, input_size, dtype=torch.float64)
+        inputs = torch.randn(NUM_INPUTS, length, input_size, dtype=torch.float64)
+        others = torch.randn(NUM_INPUTS, length, input_size, dtype=torch.float64)
         for training in (False, True):
             module.train(training)
             found |= _by_gradient(module, inputs, direction)
@@ -96,25 +124,27 @@ def dependencies(contextualizer, input_size, *, direction, length=8, seed=0):
 
 
 def assert_above_floor(loss, floor, *, chance=1e-9):
-    """Raises an AssertionError if a forward or backward loss is lower than an honest one can be.
+    """Raise an error if a forward or backward loss is lower than is possible without a leak.
 
-    Let a model and the author both give probabilities to a document, word by word in one direction.
-    The ratio of the two has mean 1 at most over the author's documents, so that by Markov's
-    inequality it exceeds 1/c with a chance below c. That holds for any model, however good, which
-    fixes its prediction before it sees the word, if neither its training nor its selection has used
-    these documents.
+    Suppose that a model predicts a document word by word, in one direction, and cannot see the word
+    that it predicts. Divide the probability that it gives to the document by the true probability
+    of the document, under the distribution from which it was drawn. The mean of this ratio over
+    that distribution is at most 1. So by Markov's inequality the ratio is above 1/c with a
+    probability below c. This is true of every such model, however good, provided that these
+    documents were used neither to train it nor to select it.
 
     Args:
-        loss: the model's mean nats per predicted word over some documents, their ends included, by
-            the full softmax.
-        floor: of the same documents, `Grammar.floor(documents, objective="forward")` or
-            `"backward"`. For masked words there is no such bound: the posteriors of several blanks
-            do not multiply to one probability.
-        chance: how unlikely the luck must be that is called cheating.
+        loss: the model's mean loss over some documents, in nats per predicted word. It must include
+            the ends of the documents, and be computed with the full softmax.
+        floor: the lowest possible loss on the same documents:
+            `Grammar.floor(documents, objective="forward")`, or `"backward"`. For masked words there
+            is no such inequality, because the posteriors of several masked words do not multiply to
+            one probability.
+        chance: c. A model without a leak gets the error with a probability below c.
 
     Raises:
-        AssertionError: the loss is too low; the message says by how much.
-        ValueError: a loss or a floor that is not finite, a chance that is no probability above 0.
+        AssertionError: the loss is too low. The message says by how much.
+        ValueError: the loss or the floor is not finite, or `chance` is not a probability above 0.
     """
     loss, bound = number("loss", float(loss)), number("floor", floor.nats)
     gain = (bound - loss) * floor.count  # the logarithm of the ratio
@@ -127,57 +157,61 @@ def assert_above_floor(loss, floor, *, chance=1e-9):
 
 
 def _forbidden(direction, length):
-    """(T, T) bool, [output, input], True where a language model must not look."""
+    """(T, T) bool, [output, input], True at inputs that an output must not depend on."""
     after = torch.ones(length, length, dtype=torch.bool).triu(1)
     return after if direction == "forward" else after.T
 
 
 def _by_gradient(module, inputs, direction):
+    """The dependences that have a gradient, (T, T) bool, [output, input]."""
     inputs = inputs.clone().requires_grad_()
     outputs = _outputs(module, inputs, direction)  # (B, T, H)
     sizes = []
     for t in range(inputs.shape[1]):
-        # A random mixture of the H numbers: their plain sum is constant behind a new layer norm.
+        # A random combination of the H numbers. Their plain sum would not do, because after a fresh
+        # layer norm it is constant.
         mixture = (outputs[:, t] * torch.randn_like(outputs[:, t])).sum()
-        mixture = mixture + 0 * inputs.sum()  # so that it has a gradient, be it zeros
+        mixture = mixture + 0 * inputs.sum()  # so that there is a gradient, even if it is 0
         (gradient,) = torch.autograd.grad(mixture, inputs, retain_graph=True)
         sizes.append(gradient.abs().amax(-1))  # (B, T)
-    sizes = torch.stack(sizes)  # (T, B, T), [output, draw, input]
-    return (~sizes.isfinite() | (sizes > ROUNDING * sizes.amax())).any(1)
+    sizes = torch.stack(sizes)  # (T, B, T), [output, random input, position]
+    return (~sizes.isfinite() | (sizes > GRADIENT_TOLERANCE * sizes.amax())).any(1)
 
 
 @torch.no_grad()
 def _by_change(module, inputs, others, direction):
-    random = torch.get_rng_state()
+    """The dependences that show if one input after another is changed, (T, T) bool."""
+    random_state = torch.get_rng_state()
 
     def run(x):
-        torch.set_rng_state(random)  # the same dropout each time
-        return _outputs(copy.deepcopy(module), x, direction)  # which may keep something from a call
+        torch.set_rng_state(random_state)  # the same dropout in each run
+        return _outputs(copy.deepcopy(module), x, direction)  # a copy: a call may change the module
 
     before = run(inputs)
     largest = before.abs().amax()
     columns = []
-    for seen in range(inputs.shape[1]):
+    for position in range(inputs.shape[1]):
         changed = inputs.clone()
-        changed[:, seen] = others[:, seen]
+        changed[:, position] = others[:, position]
         difference = (run(changed) - before).abs().amax(-1)  # (B, T)
-        same = difference <= JUMP * largest  # what is not a number is not the same
+        same = difference <= CHANGE_TOLERANCE * largest  # False where the difference is NaN
         columns.append(~same.all(0))  # (T,), of the outputs
     return torch.stack(columns, 1)
 
 
 def _outputs(module, inputs, direction):
-    """(B, T, H): the outputs of one direction."""
+    """Run a module, and return the outputs of one direction, (B, T, H)."""
     if isinstance(module, nn.RNNBase) and not module.batch_first:
         raise ValueError(f"{type(module).__name__} reads (T, B, E); make it with batch_first=True")
-    given = [inputs.clone()]  # which the module may change in place
-    # The second argument is a mask, but of a recurrent network it is a state.
+    given = [inputs.clone()]  # a copy, because the module may change its input in place
+    # The second argument is a mask, except in torch's recurrent networks, where it is a state.
     kinds = [argument.kind for argument in signature(module.forward).parameters.values()]
     if kinds.count(Parameter.POSITIONAL_OR_KEYWORD) > 1 and not isinstance(module, nn.RNNBase):
         given.append(torch.ones(inputs.shape[:2], dtype=torch.bool))
     outputs = module(*given)
     if isinstance(outputs, (tuple, list)):
-        # Of layers the last is the top; states or weights come second.
+        # If all entries have one shape, they are layers, and the last is the top layer. Otherwise
+        # the first entry is the output, and states or weights follow.
         shapes = [getattr(layer, "shape", None) for layer in outputs]
         outputs = outputs[-1 if shapes.count(shapes[0]) == len(shapes) else 0]
     if outputs.dim() != 3 or outputs.shape[:2] != inputs.shape[:2]:

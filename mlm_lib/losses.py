@@ -1,4 +1,4 @@
-"""Cross-entropy at the positions that carry a label. Built in lesson 04."""
+"""The loss of a masked language model: cross-entropy where there is a label. Built in lesson 04."""
 
 import torch
 import torch.nn.functional as F
@@ -9,65 +9,68 @@ from mlm_lib.labels import IGNORE
 
 
 def masked_cross_entropy(logits, labels):
-    """Mean negative log-likelihood, in nats, over the positions whose label is not −100.
+    """The mean negative log-likelihood, in nats, over the positions whose label is not −100.
 
-    Equal to `BertForMaskedLM(..., labels=labels).loss`, and computed only where there is a label:
-    of a batch masked at 15% this touches 15% of the logits. Unlike there, half-precision logits are
-    widened to float32 first.
+    The value is that of `BertForMaskedLM(..., labels=labels).loss`. It is computed only where there
+    is a label: of a batch masked at 15%, only 15% of the logits are used. Half-precision logits are
+    converted to float32 first, unlike in transformers.
 
-    >>> import torch
-    >>> logits = torch.tensor([[0.0, 0.0], [3.0, -1.0]])  # two words; the first row knows nothing
-    >>> masked_cross_entropy(logits, torch.tensor([1, -100]))  # ln 2
+    >>> logits = torch.tensor([[0.0, 0.0], [3.0, -1.0]])  # V = 2; the first row is undecided
+    >>> masked_cross_entropy(logits, torch.tensor([1, -100]))  # ln 2, from the first row alone
     tensor(0.6931)
 
     Args:
         logits: (..., V), floating point.
-        labels: (...), torch.long or torch.int32; −100 means no label.
+        labels: (...), torch.long or torch.int32; −100 means that there is no label.
 
     Returns:
-        A scalar. With no label at all it is 0 and still has a gradient path (transformers: NaN).
+        A scalar. If there is no label at all, it is 0 and has a gradient of 0, whereas transformers
+        return NaN.
 
     Raises:
-        ValueError: shapes that do not belong together, labels of another type, or a label outside
-            0..V−1 that is not −100 (which on an accelerator is left to the kernel to find).
+        ValueError: the shapes of logits and labels do not fit; labels have another type; a label is
+            neither −100 nor in 0..V−1. On a GPU the values of the labels are not checked, because
+            reading them back would synchronise; there PyTorch's kernel fails.
     """
     same_shape("labels", labels, "the logits but for their last axis", logits[..., 0])
     vocab_size = logits.shape[-1]
     ids("labels", labels, "(...)", size=vocab_size, ignore=IGNORE)
 
-    # 1. Pick the positions with a label. Logits that were computed only there are taken as they
-    #    are: a copy of them would be large.
+    # 1. Select the positions that have a label. If all positions have one, the logits are used as
+    #    they are, because a copy of them would be large.
     has_label = labels != IGNORE  # (...)
     targets = labels[has_label].long()  # (N,)
-    all_have_one = targets.numel() == labels.numel()
-    picked = logits.reshape(-1, vocab_size) if all_have_one else logits[has_label]  # (N, V)
-    # 2. Sum −log softmax(logits)[target], and divide by how many there are, or by 1 for none.
-    return summed_cross_entropy(picked, targets) / max(1, targets.numel())
+    all_have_label = targets.numel() == labels.numel()
+    selected = logits.reshape(-1, vocab_size) if all_have_label else logits[has_label]  # (N, V)
+    # 2. Sum −log softmax(logits)[target], and divide by the number of labels, or by 1 if it is 0.
+    return summed_cross_entropy(selected, targets) / max(1, targets.numel())
 
 
 def weighted_cross_entropy(logits, targets, weights):
-    """Σ weight · −log P(target) / Σ weight, in nats: the mean if all weights are equal. Lesson 15.
+    """The weighted mean of the negative log-likelihood: Σ weight · −log P(target) / Σ weight.
 
-    As `F.cross_entropy(…, weight=…)` has it, but the weights are those of the answers and not of
-    the vocabulary. Of parts of a batch, each counted as the sum of its weights, the mean is that of
-    the batch.
+    Use it where some targets count more than others, as in masked diffusion, where each row has a
+    weight (see `diffusion.DiffusionCollator`). If all weights are equal, the result is the mean.
+    In contrast to `F.cross_entropy(..., weight=...)`, a weight belongs to a target, and not to a
+    token of the vocabulary. If a batch is split into parts, the loss of the batch is the mean of
+    the losses of the parts, each weighted by the sum of its weights.
 
-    >>> import torch
-    >>> logits = torch.tensor([[0.0, 0.0], [0.0, -100.0]])  # ln 2, and next to nothing
-    >>> weighted_cross_entropy(logits, torch.tensor([0, 0]), torch.tensor([1.0, 3.0]))
+    >>> logits = torch.tensor([[0.0, 0.0], [0.0, -100.0]])  # losses of ln 2 and of almost 0
+    >>> weighted_cross_entropy(logits, torch.tensor([0, 0]), torch.tensor([1.0, 3.0]))  # ln 2 / 4
     tensor(0.1733)
 
     Args:
         logits: (N, V), floating point.
         targets: (N,), torch.long or torch.int32, each in 0..V−1.
-        weights: (N,), floating point, 0 or more.
+        weights: (N,), floating point, 0 or larger.
 
     Returns:
-        A scalar of float32 at least. With no target at all it is 0 and still has a gradient path.
+        A scalar in nats, of type float32 or float64. If there is no target, or if all weights are
+        0, it is 0 and has a gradient of 0.
 
     Raises:
-        ValueError: shapes that do not belong together, a target outside 0..V−1, or a weight that is
-            negative or not finite.
+        ValueError: shapes do not fit; a target is outside 0..V−1; a weight is negative or not
+            finite. Values on a GPU are not checked, because reading them back would synchronise.
     """
     ids("targets", targets, "(N,)", size=logits.shape[1])
     same_shape("targets", targets, "a column of the logits", logits[:, 0])
@@ -81,38 +84,48 @@ def weighted_cross_entropy(logits, targets, weights):
 
 # ------------------------------------------------------------------------------------ in parts
 #
-# Cross-entropy a few rows at a time: nothing as large as the logits is kept.
+# Cross-entropy computed a few rows at a time, so that nothing as large as the logits is stored.
 #
-# `F.cross_entropy` of N × V half-precision logits writes four tensors of their size: a float32
-# copy, log-probabilities, their gradient, and that of the copy. But the gradient of
-# −log softmax(x)[t] is softmax(x) − onehot(t), which lesson 04 derives, and a row's softmax needs
-# two numbers besides the logits: their maximum m and Σ exp(x − m). So these are kept, and the rest
-# is made again on the way back, in parts that stay in the processor's cache.
+# For half-precision logits, N × V, `F.cross_entropy` writes four tensors of their size: a float32
+# copy, the log-probabilities, the gradient of these, and the gradient of the copy. But the gradient
+# of −log softmax(x)[t] is softmax(x) − onehot(t), as the lesson on the loss derives. The softmax of
+# a row needs only two numbers besides the logits: their maximum m, and Σ exp(x − m). So only these
+# two are stored. The backward pass computes the softmax again, in parts that fit into the cache of
+# the CPU.
 
-PART = 2**20  # logits at once: 4 MB of float32
+PART = 2**20  # logits computed at once: 4 MB of float32
 
 
 def at_least_float32(logits):
-    """Half-precision numbers widened: a sum over a vocabulary of exponentials needs the digits."""
+    """Convert half-precision numbers to float32; leave float32 and float64 as they are.
+
+    A softmax sums exponentials over the whole vocabulary, and for that half precision has too few
+    digits.
+    """
     return logits.float() if logits.dtype.itemsize < 4 else logits
 
 
 def summed_cross_entropy(logits, targets):
-    """Σ −log softmax(logits)[target], in nats, as a scalar of float32 at least.
+    """The sum of −log softmax(logits)[target] over N targets, in nats.
 
     Args:
         logits: (N, V), floating point.
-        targets: (N,), long, each in 0..V−1; the caller sees to that.
+        targets: (N,), long, each in 0..V−1. This function does not check them.
+
+    Returns:
+        A scalar, of type float32 or float64.
     """
-    # float32 logits are left to torch, as in transformers: there the gain is a fifth of this one,
-    # and the last bits of a step agree with theirs.
+    # float32 logits are left to PyTorch. There the gain would be only a fifth of that for half
+    # precision, and this way the last bits of a training step agree with transformers.
     halves = logits.dtype.itemsize < 4 and logits.device.type == "cpu"
     if halves and logits.numel() > PART and not torch.compiler.is_compiling():
-        return _ByParts.apply(logits, targets)
+        return _CrossEntropyInParts.apply(logits, targets)
     return F.cross_entropy(at_least_float32(logits), targets, reduction="sum")
 
 
-class _ByParts(torch.autograd.Function):
+class _CrossEntropyInParts(torch.autograd.Function):
+    """The sum of −log softmax(logits)[target], with a backward pass of its own; see above."""
+
     @staticmethod
     def forward(ctx, logits, targets):
         ctx.rows = max(1, PART // logits.shape[1])
@@ -123,8 +136,8 @@ class _ByParts(torch.autograd.Function):
             torch.sum((part - high[:, None]).exp_(), 1, out=out)
         ctx.save_for_backward(logits, targets, highest, sums)
         # −log softmax(x)[t] = log Σ exp(x − m) − (x[t] − m)
-        answers = logits.gather(1, targets[:, None]).squeeze(1)
-        return (sums.log() - (answers - highest)).sum()
+        of_targets = logits.gather(1, targets[:, None]).squeeze(1)  # (N,)
+        return (sums.log() - (of_targets - highest)).sum()
 
     @staticmethod
     @once_differentiable
@@ -132,9 +145,9 @@ class _ByParts(torch.autograd.Function):
         logits, targets, highest, sums = ctx.saved_tensors
         gradient = torch.empty_like(logits)
         columns = (logits, targets, highest, scale / sums, gradient)
-        for part, answers, high, factor, out in zip(*(some.split(ctx.rows) for some in columns)):
+        for part, some, high, factor, out in zip(*(column.split(ctx.rows) for column in columns)):
             wide = (part - high[:, None]).exp_().mul_(factor[:, None])  # scale · softmax
-            wide[torch.arange(len(answers)), answers] -= scale  # minus scale · one-hot
+            wide[torch.arange(len(some)), some] -= scale  # minus scale · one-hot
             out.copy_(wide)
-            del wide  # or it would live on while the next part is made
+            del wide  # free the memory before the next part is computed
         return gradient, None

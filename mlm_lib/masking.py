@@ -1,12 +1,18 @@
-"""Choose positions, clone the labels, corrupt the input. Built in lesson 02.
+"""Mask tokens for masked language modelling: hide some of a text and keep them as labels.
 
-Sources: Devlin et al. 2019 (15%, 80/10/10), the whole-word release of BERT (2019), Joshi et al.
-2020 (SpanBERT's runs of words).
+Built in lesson 02. Use `mask_tokens` for a batch that is already a tensor, and `MaskingCollator` as
+the `collate_fn` of a `DataLoader`. A new way to choose the tokens is one function and one line in
+the table `STRATEGIES`.
+
+Sources: Devlin et al. 2019 (BERT: 15% of the tokens, 80/10/10), the whole-word masking release of
+BERT (2019), Joshi et al. 2020 (SpanBERT: spans of words).
 """
 
 import hashlib
 import math
+from collections.abc import Callable
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -19,40 +25,62 @@ from mlm_lib.labels import IGNORE
 
 def mask_tokens(
     input_ids, *, mask_token_id, random_token_ids, special_tokens_mask,
-    rate=0.15, mask_share=0.8, random_share=0.1, word_ids=None, spans=False, generator=None,
+    rate=0.15, mask_share=0.8, random_share=0.1, word_ids=None, strategy=None, generator=None,
 ):  # fmt: skip
-    """Hide a share of the tokens and return what was hidden as labels.
+    """Mask some tokens of a batch, and return the masked batch and the labels.
 
-    Every position outside `special_tokens_mask` is chosen with probability `rate`. Of the chosen,
-    `mask_share` become `[MASK]`, `random_share` become a random token, and the rest stay as they
-    are; all of them keep a label.
+    Each token outside `special_tokens_mask` is chosen with probability `rate`. The label of a
+    chosen token is its original id. In the input, a chosen token becomes `[MASK]` with probability
+    `mask_share`, becomes a random token with probability `random_share`, and otherwise stays as it
+    is. BERT's values are 0.15, 0.8 and 0.1.
 
-    With `word_ids` whole words are chosen, and the 80/10/10 rule holds per word: all the pieces of
-    a word are masked, or all are replaced (each by its own random token), or all are kept. With
-    `spans` runs of words are chosen, with SpanBERT's lengths; a word's chance is still exactly
-    `rate`, and the rule still holds per word.
+    If `word_ids` is given, whole words are chosen instead of single tokens, again each with
+    probability `rate`. All tokens of a word then have the same fate: all are masked, or all are
+    replaced (each by a random token of its own), or all are kept. With `strategy="span"` the chosen
+    words come in spans of up to ten neighbouring words, with the lengths of SpanBERT. The
+    probability of each word to be chosen is still exactly `rate`.
+
+    >>> input_ids = torch.tensor([[2, 11, 12, 13, 3]])  # [CLS], three words, [SEP]
+    >>> special = torch.tensor([[1, 0, 0, 0, 1]])
+    >>> mask_tokens(  # at rate 1 every ordinary token is chosen
+    ...     input_ids, mask_token_id=4, random_token_ids=[11, 12, 13], special_tokens_mask=special,
+    ...     rate=1.0, mask_share=1.0, random_share=0.0,
+    ... )
+    (tensor([[2, 4, 4, 4, 3]]), tensor([[-100,   11,   12,   13, -100]]))
 
     Args:
-        input_ids: (B, T), torch.long or torch.int32. Never changed.
+        input_ids: (B, T), torch.long or torch.int32. The tensor is not changed.
         mask_token_id: the id of `[MASK]`.
-        random_token_ids: (R,) the ids to draw replacements from; leave the special tokens out.
-        special_tokens_mask: (B, T), true where a token must not be chosen: special tokens, padding.
-        word_ids: (B, T), equal for neighbours that belong to one word, −1 outside words.
-        spans: choose runs of neighbouring words; needs `word_ids`.
-        generator: a `torch.Generator` on the device of `input_ids`; the global one if None.
+        random_token_ids: (R,) the ids from which random tokens are drawn. It should not contain
+            special tokens.
+        special_tokens_mask: (B, T), true at tokens that must not be chosen, such as `[CLS]`,
+            `[SEP]` and padding.
+        rate: the probability of each token, or of each word, to be chosen.
+        mask_share, random_share: the probability of a chosen token to become `[MASK]`, and the
+            probability to become a random token.
+        word_ids: (B, T) the number of the word that each token belongs to. Neighbouring tokens of
+            one word have the same number. The number is −1 at tokens outside of words, and these
+            tokens are not chosen.
+        strategy: a key of `STRATEGIES`: "token", "whole_word" or "span". The latter two need
+            `word_ids`. None means "whole_word" if `word_ids` is given, and "token" otherwise.
+        generator: a `torch.Generator` on the device of `input_ids`. None means torch's global
+            generator.
 
     Returns:
-        (input_ids, labels), both (B, T) and new; labels are −100 where nothing was chosen.
+        (input_ids, labels), two new tensors (B, T). Labels are −100 at tokens that were not chosen.
 
     Raises:
-        ValueError: a rate or share not in 0..1, shares that sum above 1, ids of another type,
-            negative, or beyond what the type of `input_ids` holds, shapes that differ, `[MASK]`
-            among the replacements, spans without words.
+        ValueError: a rate or share is not in 0..1, or the shares sum to more than 1; ids have
+            another type, are negative, or are larger than the type of `input_ids` can hold; shapes
+            differ; `random_token_ids` contains `[MASK]`; the strategy is unknown, or needs
+            `word_ids` and has none.
     """
     probability("rate", rate)
     shares(mask_share, random_share)
+    if strategy is None:
+        strategy = "token" if word_ids is None else "whole_word"
+    draw, by_word = STRATEGIES[choice("strategy", strategy, STRATEGIES)]
     device, size = input_ids.device, torch.iinfo(input_ids.dtype).max
-    draw = {"generator": generator, "device": device}
     ids("input_ids", input_ids, "(B, T)", size=size)
     whole_number("mask_token_id", mask_token_id, 0)
     random_token_ids = torch.as_tensor(random_token_ids, device=device)
@@ -60,152 +88,236 @@ def mask_tokens(
         ids("random_token_ids", random_token_ids, "(R,)", size=size)
         if (random_token_ids == mask_token_id).any():
             raise ValueError(f"random_token_ids holds {mask_token_id}, the id of [MASK]")
-    blocked = torch.as_tensor(special_tokens_mask, device=device).bool()
-    same_shape("special_tokens_mask", blocked, "input_ids", input_ids)
-
-    # One uniform number u per token (or per word) decides everything: below `rate` it is chosen,
-    # and where below `rate` it falls says what becomes of it.
-    #
-    #     0                          0.12       0.135      0.15                     1
-    #     |---------- [MASK] ----------|- random -|-- kept --|------ not chosen ------|
+    special = torch.as_tensor(special_tokens_mask, device=device).bool()
+    same_shape("special_tokens_mask", special, "input_ids", input_ids)
+    maskable = ~special  # (B, T)
     if word_ids is not None:
         word_ids = torch.as_tensor(word_ids, device=device)
         same_shape("word_ids", word_ids, "input_ids", input_ids)
-        blocked = blocked | (word_ids < 0)
-        draws = _draw_per_word(word_ids, blocked, rate, spans, generator)  # (B, T)
-    elif spans:
-        raise ValueError("spans are runs of words; pass word_ids as well")
+        maskable = maskable & (word_ids >= 0)
+    elif by_word:
+        raise ValueError(f"strategy={strategy!r} chooses whole words; pass word_ids as well")
+
+    # A single random number u per token, or per word, decides everything. If u is below `rate`, the
+    # token is chosen. The place of u between 0 and `rate` then decides what becomes of the token.
+    # With BERT's values:
+    #
+    #     0                          0.12       0.135      0.15                     1
+    #     |---------- [MASK] ----------|- random -|-- kept --|------ not chosen ------|
+    if by_word:
+        index, is_word = number_words(word_ids, maskable)  # (B, T), (B, W)
+        u = draw(is_word, rate, generator).gather(1, index)  # each token gets the u of its word
     else:
-        draws = torch.rand(input_ids.shape, **draw)  # (B, T)
+        u = draw(maskable, rate, generator)  # (B, T)
     tokens = input_ids.flatten()
-    chosen = _places((draws < rate) & ~blocked)  # (S,) in the batch laid out flat
-    draws, answers = draws.take(chosen), tokens.take(chosen)
+    chosen = true_positions((u < rate) & maskable)  # (N,) positions in the flattened batch
+    u, originals = u.take(chosen), tokens.take(chosen)  # (N,) each
 
-    # Labels first: the answers are cloned before anything is hidden.
-    labels = torch.full_like(tokens, IGNORE).scatter_(0, chosen, answers)
+    # The labels come first: the original ids are copied before anything is masked.
+    labels = torch.full_like(tokens, IGNORE).scatter_(0, chosen, originals)
 
-    # u in [0, rate · mask_share), for BERT [0, 0.12): [MASK].
-    corrupted = answers.masked_fill(draws < rate * mask_share, mask_token_id)
-    # u up to rate · (mask_share + random_share), for BERT [0.12, 0.135): a random token.
+    # u below rate · mask_share, which is 0.12 for BERT: the token becomes [MASK].
+    corrupted = originals.masked_fill(u < rate * mask_share, mask_token_id)
+    # u from there to rate · (mask_share + random_share), 0.135 for BERT: it becomes a random token.
     if random_share > 0:
         end = rate * (mask_share + random_share)
-        swapped = _places((draws >= rate * mask_share) & (draws < end))
-        pick = torch.randint(len(random_token_ids), swapped.shape, **draw)
-        corrupted[swapped] = random_token_ids[pick].to(corrupted.dtype)
-    # u up to rate, for BERT [0.135, 0.15): kept as it is.
+        replaced = true_positions((u >= rate * mask_share) & (u < end))
+        shape, options = replaced.shape, {"generator": generator, "device": device}
+        pick = torch.randint(len(random_token_ids), shape, **options)
+        corrupted[replaced] = random_token_ids[pick].to(corrupted.dtype)
+    # u from there to rate, 0.15 for BERT: the token stays as it is.
     masked = tokens.scatter(0, chosen, corrupted)
     return masked.view(input_ids.shape), labels.view(input_ids.shape)
 
 
-def _places(mask):
-    """Where a mask is true, counted through its rows. On a CPU numpy is four times as fast."""
+def true_positions(mask):
+    """The positions at which a mask is true, counted row by row: (B, T) bool to (N,) long.
+
+    On a CPU numpy finds these positions four times as fast as torch.
+    """
     if mask.device.type == "cpu":
         return torch.from_numpy(np.flatnonzero(mask.numpy()))
     return mask.flatten().nonzero().squeeze(1)
 
 
-# ------------------------------------------------------------------------ whole words and spans
+def number_words(word_ids, maskable):
+    """Number the words of each row from 0, so that random numbers can be drawn per word.
 
+    A word starts where its number in `word_ids` differs from that of the token to the left, and
+    after each token that must not be chosen.
 
-def _draw_per_word(word_ids, blocked, rate, spans, generator):
-    """A uniform number per word, spread over its pieces. (B, T)"""
-    # A word starts where its number differs from its neighbour's, or behind a blocked place.
-    starts = torch.ones_like(blocked)
-    starts[:, 1:] = (word_ids[:, 1:] != word_ids[:, :-1]) | blocked[:, :-1]
-    index = (starts & ~blocked).cumsum(1).sub_(1).clamp_(min=0)  # (B, T) a word's place in its row
-    shape = (len(index), int(index.max()) + 1)  # (B, W)
-    draws = torch.rand(shape, generator=generator, device=index.device)
-    if spans:
-        # The choice is made, and what is left of u, spread over [0, rate), says what becomes of it.
-        covered = draw_spans(shape, rate, generator=generator, device=index.device)
-        draws = torch.where(covered, draws * rate, 1.0)
-    return draws.gather(1, index)
+    Args:
+        word_ids: (B, T), equal at neighbouring tokens of one word.
+        maskable: (B, T) bool, true at tokens that may be chosen.
 
-
-SPAN_P, SPAN_MAX = 0.2, 10  # lengths: geometric, at most ten words, 3.8 on average
-
-
-def draw_spans(shape, rate, *, generator=None, device="cpu"):
-    """Which of (B, W) words lie in a span, as bool; each does with probability `rate`.
-
-    SpanBERT draws spans until 15% of a text is covered. Here each word may start one, with a chance
-    that covers every word with probability `rate` exactly. A task of lesson 02.
+    Returns:
+        index (B, T) long, the number of each token's word, and is_word (B, W) bool, true at the
+        numbers that the row uses. W is the largest number of words in a row. Tokens that must not
+        be chosen have a number as well, which means nothing.
     """
-    rows, words = shape
-    start_chance, cumulative = span_law(rate)
-    # 1. A span may start anywhere, also at the nine words before the row, so that the first word
-    #    of a row is reached as often as one in the middle.
+    starts = maskable.clone()  # (B, T), true at the first token of each word
+    starts[:, 1:] &= (word_ids[:, 1:] != word_ids[:, :-1]) | ~maskable[:, :-1]
+    index = starts.cumsum(1).sub_(1)  # (B, T), −1 before the first word of a row
+    last = index[:, -1:]  # (B, 1)
+    is_word = torch.arange(max(1, int(last.max()) + 1), device=index.device) <= last  # (B, W)
+    return index.clamp_(min=0), is_word
+
+
+# ------------------------------------------------------------------------------------ strategies
+
+
+def draw_independently(maskable, rate, generator):
+    """Choose each token, or each word, with probability `rate`, independently of the others.
+
+    Arguments and result are those of `Strategy.draw`.
+    """
+    return torch.rand(maskable.shape, generator=generator, device=maskable.device)
+
+
+SPAN_P, SPAN_MAX = 0.2, 10  # SpanBERT's geometric lengths, at most ten words; their mean is 3.8
+
+
+def draw_spans(maskable, rate, generator):
+    """Choose spans of neighbouring words, so that each word is chosen with probability `rate`.
+
+    SpanBERT draws spans until 15% of a text is covered. Here each word may start a span, with a
+    probability (see `span_distribution`) that makes each word covered with probability `rate`
+    exactly. Arguments and result are those of `Strategy.draw`.
+    """
+    rows, words = maskable.shape
+    options = {"generator": generator, "device": maskable.device}
+    u = torch.rand(maskable.shape, **options)  # (B, W)
+    start_probability, cumulative = span_distribution(rate)
+    # 1. A span may start at any word, and also at nine imagined words before the row. Without
+    #    these, fewer spans would reach the first words of a row than the words in the middle.
     wide = (rows, words + SPAN_MAX - 1)
-    starts = torch.rand(wide, generator=generator, device=device) < start_chance
-    # 2. Its length: the place of a uniform number in the lengths' cumulative law.
-    uniform = torch.rand(wide, generator=generator, device=device)
-    lengths = 1 + torch.bucketize(uniform, cumulative.to(device))
-    # 3. A word lies in a span if one that has started by then ends after it.
-    place = torch.arange(wide[1], device=device)
+    starts = torch.rand(wide, **options) < start_probability
+    # 2. The length of each span, by inverse transform sampling: a uniform number is looked up in
+    #    the cumulative distribution of the lengths.
+    uniform = torch.rand(wide, **options)
+    lengths = 1 + torch.bucketize(uniform, cumulative.to(maskable.device))
+    # 3. A word is covered if a span that started at this word or before ends after this word.
+    place = torch.arange(wide[1], device=maskable.device)
     ends = torch.where(starts, place + lengths, 0)  # the first word after the span
-    return (ends.cummax(1).values > place)[:, SPAN_MAX - 1 :]  # (B, W)
+    covered = (ends.cummax(1).values > place)[:, SPAN_MAX - 1 :]  # (B, W)
+    # The spans have chosen, so u decides only what becomes of the words: scaled to 0..rate.
+    return torch.where(covered, u * rate, 1.0)
 
 
 @lru_cache
-def span_law(rate):
-    """The chance to start a span at a word, and the cumulative law of the lengths 1..9.
+def span_distribution(rate):
+    """The probability that a span starts at a word, and the distribution of span lengths.
 
-    A word is free if none of the spans reaches it that start k = 0..9 words before, each with
-    chance s: rate = 1 − Π (1 − s · P(length > k)). The right side rises with s, so halving finds s.
+    Each of the words 0 to 9 places before a word starts a span with probability s. The word stays
+    visible if none of these spans reaches it. So s must solve
 
-    >>> chance, lengths = span_law(0.15)
-    >>> round(chance, 4), [round(share, 2) for share in lengths.tolist()[:3]]
+        1 − rate = Π_k (1 − s · P(length > k)),   k = 0, …, 9.
+
+    The right side falls as s rises, so s is found by bisection.
+
+    >>> start_probability, cumulative = span_distribution(0.15)
+    >>> round(start_probability, 4), [round(p, 2) for p in cumulative.tolist()[:3]]
     (0.0422, [0.22, 0.4, 0.55])
+
+    Args:
+        rate: the probability of each word to be covered by a span.
+
+    Returns:
+        (s, cumulative): s is a float. cumulative is a tensor (9,) of P(length ≤ 1), …,
+        P(length ≤ 9).
     """
     weights = [(1 - SPAN_P) ** k for k in range(SPAN_MAX)]
-    reach = [sum(weights[k:]) / sum(weights) for k in range(SPAN_MAX)]  # P(length > k)
+    longer = [sum(weights[k:]) / sum(weights) for k in range(SPAN_MAX)]  # P(length > k)
     low, high = 0.0, 1.0
     for _ in range(60):
         middle = (low + high) / 2
-        covered = 1 - math.prod(1 - middle * share for share in reach)
+        covered = 1 - math.prod(1 - middle * p for p in longer)
         low, high = (middle, high) if covered < rate else (low, middle)
-    return high, torch.tensor([1 - share for share in reach[1:]])
+    return high, torch.tensor([1 - p for p in longer[1:]])
+
+
+class Strategy(NamedTuple):
+    """A way to choose the tokens of a batch that are to be predicted: a row of `STRATEGIES`.
+
+    draw: a function `draw(maskable, rate, generator)` that returns a random number u for each token
+        as a float tensor of the shape of `maskable`. A token is chosen where u < rate. For a chosen
+        token u must be uniform in 0..rate, because the place of u there decides whether the token
+        is masked, replaced or kept. The argument `maskable` is (B, T) bool, true at tokens that may
+        be chosen; u does not matter at the other tokens. `generator` is a `torch.Generator` or
+        None.
+    by_word: whether words are chosen instead of tokens. If so, `maskable` and u are (B, W), with
+        one column for each word of a row, and all tokens of a word share its u.
+    """
+
+    draw: Callable
+    by_word: bool = False
+
+
+STRATEGIES = {
+    "token": Strategy(draw_independently),
+    "whole_word": Strategy(draw_independently, by_word=True),
+    "span": Strategy(draw_spans, by_word=True),
+}
 
 
 # ------------------------------------------------------------------------------------ batches
 
 
 def marks_pieces(tokenizer):
-    """Whether ## stands before what continues a word, as in WordPiece.
+    """Whether a tokenizer marks the pieces that continue a word with ##, as WordPiece does.
 
-    A byte-level vocabulary may hold ## as well, for a heading. transformers tells by a model.
+    For a transformers tokenizer the type of its model decides. To look for ## in the vocabulary is
+    not enough, because a byte-level vocabulary may contain ## as well, for a Markdown heading.
+
+    Args:
+        tokenizer: a `WordPieceTokenizer` or a transformers tokenizer.
     """
     backend = getattr(tokenizer, "backend_tokenizer", None)
     return backend is None or type(backend.model).__name__ == "WordPiece"
 
 
 class MaskingCollator:
-    """Turn a list of encoded texts into a padded, freshly masked batch: a `collate_fn`.
+    """Turn a list of encoded texts into a padded and masked batch; the `collate_fn` for training.
 
-    Each epoch has new masks. A program that is run again with the same `seed` has the same masks
-    again, in the collator's first batch, in its second, and so on. The workers of a `DataLoader`
-    are new processes in each epoch, and count their batches from 0 again. Therefore their masks
-    depend also on the seed that the loader draws for them with torch's generator. If
-    `set_epoch(epoch)` is called before each epoch, the masks depend only on `seed`, on the epoch
-    and on the number of the batch. They are then the same with any number of workers, unless the
-    workers are persistent.
+    Each call draws new masks, so every epoch sees other masks (dynamic masking, as in RoBERTa).
+
+    A collator with the same `seed` draws the same masks again, in its first batch, in its second
+    batch, and so on. The workers of a `DataLoader` are new processes in each epoch, and each of
+    them counts its batches from 0 again. Therefore the masks of a worker also depend on the seed
+    that the `DataLoader` draws for its workers with torch's global generator.
+
+    If `set_epoch(epoch)` is called before each epoch, the masks depend only on `seed`, on the epoch
+    and on the number of the batch. The masks are then the same with any number of workers, unless
+    the workers are persistent.
+
+    >>> from mlm_lib.wordpiece import SPECIAL_TOKENS, WordPieceTokenizer
+    >>> vocabulary = [*SPECIAL_TOKENS, "a", "good", "film"]
+    >>> tokenizer = WordPieceTokenizer({token: index for index, token in enumerate(vocabulary)})
+    >>> collate = MaskingCollator(tokenizer, rate=0.5, seed=0)
+    >>> batch = collate([tokenizer.encode("a good film"), tokenizer.encode("good")])
+    >>> {name: tuple(field.shape) for name, field in batch.items()}
+    {'input_ids': (2, 5), 'attention_mask': (2, 5), 'labels': (2, 5)}
 
     Args:
         tokenizer: a `WordPieceTokenizer` or a transformers tokenizer.
         rate, mask_share, random_share: as in `mask_tokens`.
-        strategy: `"token"`, `"whole_word"` or `"span"`; the latter two find words by `##` pieces.
-        pad_to_multiple_of: round the batch's length up; 8 suits tensor cores.
-        seed: a whole number; with None torch's global generator decides.
+        strategy: a key of `STRATEGIES`: `"token"`, `"whole_word"` or `"span"`. The latter two need
+            a tokenizer that marks the pieces of words with ##.
+        pad_to_multiple_of: round the length of the batch up to a multiple of this number. With 8
+            the tensor cores of a GPU are used well. None: the length of the longest example.
+        seed: a whole number. None: torch's global generator draws the masks.
 
-    Call it with a non-empty list of id lists, or of dicts with `input_ids` and, if you like,
-    `attention_mask`, `token_type_ids` and `special_tokens_mask`; other keys are left out. Tensors
-    and arrays serve as well as lists. It returns `input_ids`, `attention_mask`, `labels` (and
-    `token_type_ids` where given), each (B, T) long.
+    Call the collator with a non-empty list of examples. An example is a list of ids, or a
+    dictionary with `input_ids` and optionally `attention_mask`, `token_type_ids` and
+    `special_tokens_mask`; other keys are ignored. Tensors and arrays may stand in place of lists.
+    The result is a dictionary of `input_ids`, `attention_mask`, `labels` (and `token_type_ids`, if
+    given), each a long tensor (B, T).
 
     Raises:
-        ValueError: a tokenizer without `[MASK]` or `[PAD]`, a bad rate, share, strategy or seed, an
-            empty example, fields that differ in length, an id outside the vocabulary, an attention
-            mask of other numbers than 0 and 1.
+        ValueError: the tokenizer has no `[MASK]` or no `[PAD]`, or lacks the ## pieces that the
+            strategy needs; a rate, share, strategy or seed is invalid; an example is empty; the
+            fields of an example differ in length; an id is outside of the vocabulary; an attention
+            mask contains another number than 0 and 1.
     """
 
     def __init__(
@@ -214,62 +326,83 @@ class MaskingCollator:
     ):  # fmt: skip
         self.rate = probability("rate", rate)
         self.mask_share, self.random_share = shares(mask_share, random_share)
-        self.strategy = choice("strategy", strategy, ("token", "whole_word", "span"))
+        self.strategy = choice("strategy", strategy, STRATEGIES)
         self.pad_to_multiple_of = whole_number("pad_to_multiple_of", pad_to_multiple_of, none=True)
         self.seed = whole_number("seed", seed, least=None, none=True)
         self.mask_token_id = whole_number("mask_token_id", tokenizer.mask_token_id, 0)
         self.pad_token_id = whole_number("pad_token_id", tokenizer.pad_token_id, 0)
 
-        # Looking a token up in a table finds special tokens and pieces in a whole batch at once.
+        # Two tables over the vocabulary, so that one indexing operation finds the special tokens,
+        # or the ## pieces, of a whole batch.
         vocab = tokenizer.get_vocab() if hasattr(tokenizer, "get_vocab") else tokenizer.vocab
         special = sorted(set(tokenizer.all_special_ids))
         self.is_special = torch.zeros(max(vocab.values()) + 1, dtype=torch.bool)  # (V,)
         self.is_special[special] = True
+        self.is_continuation = torch.zeros_like(self.is_special)  # (V,), true at ## pieces
+        pieces = [index for token, index in vocab.items() if token.startswith("##")]
+        self.is_continuation[pieces] = True
         self.random_token_ids = torch.tensor(sorted(set(vocab.values()).difference(special)))
-        self.continues = torch.zeros_like(self.is_special)  # (V,) the ## pieces
-        self.continues[[index for token, index in vocab.items() if token.startswith("##")]] = True
-        if strategy != "token" and not (marks_pieces(tokenizer) and self.continues.any()):
+        self.by_word = STRATEGIES[self.strategy].by_word
+        if self.by_word and not (marks_pieces(tokenizer) and self.is_continuation.any()):
             raise ValueError(f"strategy={strategy!r} needs the ## pieces of WordPiece")
-        table = repr(sorted(vocab.items())).encode()
-        self.vocabulary = hashlib.blake2b(table, digest_size=8).hexdigest()
-        self.epoch, self.batches, self.told = 0, 0, False
+        entries = repr(sorted(vocab.items())).encode()
+        self.vocabulary = hashlib.blake2b(entries, digest_size=8).hexdigest()
+        self.epoch, self.batches, self.epoch_is_set = 0, 0, False
 
     def set_epoch(self, epoch):
-        """Begin an epoch: its batches are counted from 0. Call it before each epoch or never."""
-        self.epoch, self.batches, self.told = epoch, 0, True
+        """Start an epoch: its batches are counted from 0.
+
+        Call this method before each epoch, or never. If it is never called, the count of batches
+        goes on from epoch to epoch, so that each epoch still gets new masks.
+        """
+        self.epoch, self.batches, self.epoch_is_set = epoch, 0, True
 
     def prepare(self, examples):
-        """The padded fields of a batch, and (B, T) bool, true where nothing may be hidden."""
+        """Pad a list of examples, without masking them.
+
+        Returns:
+            (fields, special): a dictionary of the padded fields, each a long tensor (B, T), and a
+            bool tensor (B, T), true at the special tokens and the padding, which must not be
+            masked.
+
+        Raises:
+            ValueError: as for a call of the collator.
+        """
         fields = pad_examples(examples, self.pad_token_id, multiple=self.pad_to_multiple_of)
         input_ids = ids("input_ids", fields["input_ids"], size=len(self.is_special))  # (B, T)
         fields.setdefault("attention_mask", (input_ids != self.pad_token_id).long())
-        blocked = self.is_special[input_ids]
-        blocked |= ~real_mask("attention_mask", fields["attention_mask"], "input_ids", input_ids)
+        special = self.is_special[input_ids]
+        special |= ~real_mask("attention_mask", fields["attention_mask"], "input_ids", input_ids)
         if "special_tokens_mask" in fields:
-            blocked |= fields.pop("special_tokens_mask").bool()
-        return fields, blocked
+            special |= fields.pop("special_tokens_mask").bool()
+        return fields, special
 
     def __call__(self, examples):
-        fields, blocked = self.prepare(examples)
-        input_ids = fields["input_ids"]  # (B, T)
-        # A word's number in its row: one more at each token that does not continue a word.
-        word_ids = None if self.strategy == "token" else (~self.continues[input_ids]).cumsum(1)
+        """Pad and mask a list of examples; see the description of the class."""
+        fields, special = self.prepare(examples)
+        input_ids, word_ids = fields["input_ids"], None  # (B, T)
+        if self.by_word:  # a new word starts at each token that does not continue a word
+            word_ids = (~self.is_continuation[input_ids]).cumsum(1)
         fields["input_ids"], fields["labels"] = mask_tokens(
             input_ids, mask_token_id=self.mask_token_id, random_token_ids=self.random_token_ids,
-            special_tokens_mask=blocked, rate=self.rate, mask_share=self.mask_share,
-            random_share=self.random_share, word_ids=word_ids, spans=self.strategy == "span",
+            special_tokens_mask=special, rate=self.rate, mask_share=self.mask_share,
+            random_share=self.random_share, word_ids=word_ids, strategy=self.strategy,
             generator=self.next_generator(),
         )  # fmt: skip
         return fields
 
     def next_generator(self):
-        """The next batch's random numbers, from seed, epoch and batch; without a seed None."""
+        """The `torch.Generator` of the next batch, or None for a collator without a seed.
+
+        Its seed is a hash of the collator's seed, of the epoch and of the number of the batch. Each
+        call counts one batch.
+        """
         if self.seed is None:
             return None
         worker, epoch, batch = get_worker_info(), self.epoch, self.batches
-        if worker is not None:  # a DataLoader deals its batches out to the workers in turn
+        if worker is not None:  # a DataLoader gives batch 0 to worker 0, batch 1 to worker 1, …
             batch = batch * worker.num_workers + worker.id
-            if not self.told:  # by what the loader drew for this epoch and all its workers
+            if not self.epoch_is_set:  # this difference is drawn anew for each epoch by the loader
                 epoch = f"{epoch} {worker.seed - worker.id}"
         self.batches += 1
         name = f"{self.seed} {epoch} {batch}".encode()
@@ -277,15 +410,19 @@ class MaskingCollator:
         return torch.Generator().manual_seed(int.from_bytes(digest, "little") >> 1)
 
     def fingerprint(self):
-        """What must stay the same between a run and its continuation, as plain values."""
+        """The settings that decide the masks, as a dictionary of plain values.
+
+        A run that is resumed compares this dictionary with the one that was saved, because other
+        settings would give other masks.
+        """
         names = ("rate", "mask_share", "random_share", "strategy", "pad_to_multiple_of", "seed")
         names += ("mask_token_id", "pad_token_id", "vocabulary")
         return {name: getattr(self, name) for name in names}
 
     def state_dict(self):
-        """How many batches were made, so that a later run can go on with the next one's masks."""
+        """The epoch and the number of batches made in it, to be saved with a run."""
         return {"epoch": self.epoch, "batches": self.batches}
 
     def load_state_dict(self, state):
-        """Goes on after the batches of `state`."""
+        """Continue with the batch that follows a saved state, and with its masks."""
         self.epoch, self.batches = state["epoch"], state["batches"]

@@ -1,4 +1,10 @@
-"""The full softmax over a large vocabulary, and the sampled one. Built in lesson 11."""
+"""Softmax losses over a large vocabulary, in full and sampled. Built in lesson 11.
+
+`SoftmaxLoss` scores every token of the vocabulary. `SampledSoftmaxLoss` scores only the target and
+a random sample in training, so that the time of a training step does not depend on the size of the
+vocabulary. Use the sampled loss if the vocabulary is so large that the full softmax takes most of
+the time of a step, and the full loss otherwise.
+"""
 
 import math
 
@@ -9,43 +15,50 @@ import torch.nn.functional as F
 from mlm_lib.checks import ids, refused, whole_number
 from mlm_lib.losses import at_least_float32
 
-# F.cross_entropy would pass over −100 in silence; here every target counts.
-NO_LABEL_IS_IGNORED = torch.iinfo(torch.long).min
-LOGITS_AT_ONCE = 2**25  # 128 MB of float32, where no gradient is wanted
+# By default F.cross_entropy leaves out targets of −100. Here every target counts, so we pass a
+# value that no target can have.
+NO_TARGET_IGNORED = torch.iinfo(torch.long).min
+LOGITS_AT_ONCE = 2**25  # 128 MB of float32; computed at once where no gradient is needed
 
 
 class SoftmaxLoss(nn.Module):
-    """A projection to the vocabulary and the cross-entropy of its softmax, summed.
+    """A linear layer from vectors to the vocabulary, with the cross-entropy of its softmax.
+
+    The loss is the sum over the targets, and not their mean.
+
+    >>> loss = SoftmaxLoss(vocab_size=3, embedding_dim=2)
+    >>> loss(torch.zeros(4, 2), torch.tensor([0, 1, 2, 0]))  # 4 ln 3: all tokens are equally likely
+    tensor(4.3944, grad_fn=<AddBackward0>)
 
     Args:
         vocab_size: V.
-        embedding_dim: D, the width of what comes in.
+        embedding_dim: D, the width of the vectors.
 
     Raises:
-        RuntimeError, TypeError, ZeroDivisionError: what is no size.
+        RuntimeError, TypeError, ZeroDivisionError: from Python and torch, if V or D is not a size.
     """
 
     def __init__(self, vocab_size, embedding_dim):
         super().__init__()
         self.vocab_size, self.embedding_dim = vocab_size, embedding_dim
-        # Scores of unit size for embeddings of unit size.
+        # For vectors whose numbers have variance 1, the scores have variance 1 as well.
         weight = torch.randn(vocab_size, embedding_dim) / embedding_dim**0.5
         self.weight = nn.Parameter(weight)  # (V, D)
         self.bias = nn.Parameter(torch.zeros(vocab_size))  # (V,)
 
     def forward(self, embeddings, targets):
-        """The sum of -log P(target | embedding), in nats.
+        """Compute the sum of −log P(target | vector), in nats.
 
         Args:
             embeddings: (N, D), floating point.
-            targets: (N,), torch.long or torch.int32, in 0..V−1; leave padding out before.
+            targets: (N,), torch.long or torch.int32, each in 0..V−1. Padding must be left out
+                before.
 
         Returns:
-            A scalar. For N = 0 it is 0 and still has a gradient path.
+            A scalar. For N = 0 it is 0 and has a gradient of 0.
 
         Raises:
-            ValueError: shapes that do not belong together, targets of another type or outside
-                0..V−1.
+            ValueError: the shapes do not fit; targets have another type or are outside 0..V−1.
         """
         ids("targets", targets, "(N,)", size=self.vocab_size)
         if embeddings.shape != (len(targets), self.embedding_dim):  # one row would be broadcast
@@ -54,15 +67,15 @@ class SoftmaxLoss(nn.Module):
         return self._loss(embeddings, targets.long())
 
     def _loss(self, embeddings, targets):
-        # Without gradients nothing is kept for later, so that rows can be taken a few at a time and
-        # the logits (N, V) never stand in memory all at once.
+        # Without gradients nothing has to be stored for the backward pass. Then the rows are taken
+        # a few at a time, so that memory never holds all logits (N, V) at once.
         at_once = len(targets) if torch.is_grad_enabled() else LOGITS_AT_ONCE // self.vocab_size
         rows = max(1, at_once)
-        options = {"reduction": "sum", "ignore_index": NO_LABEL_IS_IGNORED}
+        options = {"reduction": "sum", "ignore_index": NO_TARGET_IGNORED}
         loss = 0
-        for some, answers in zip(embeddings.split(rows), targets.split(rows)):
-            logits = at_least_float32(F.linear(some, self.weight, self.bias))  # (rows, V)
-            loss = loss + F.cross_entropy(logits, answers, **options)
+        for vectors, some in zip(embeddings.split(rows), targets.split(rows)):
+            logits = at_least_float32(F.linear(vectors, self.weight, self.bias))  # (rows, V)
+            loss = loss + F.cross_entropy(logits, some, **options)
         return loss
 
     def extra_repr(self):
@@ -70,28 +83,38 @@ class SoftmaxLoss(nn.Module):
 
 
 class SampledSoftmaxLoss(SoftmaxLoss):
-    """The target's score against those of `num_samples` random words; in evaluation, of all words.
+    """Sampled softmax: the loss over the target and a random sample of the vocabulary.
 
-    The cost of a training step does not depend on V. One set of words is drawn for the whole batch,
-    from a log-uniform (Zipfian) distribution over the frequency rank, again and again until there
-    are `num_samples` different ones. A word drawn often stands for few, so from each score the
-    logarithm of the word's expected count is taken, 1 − (1 − P)^tries (the candidate sampling of
-    TensorFlow, as in AllenNLP's `SampledSoftmaxLoss`; Bengio and Senécal 2008 and Jean et al. 2015
-    on the idea). A drawn word that is the target of a row is no rival in that row. The training
-    loss lies below the full one and must not be compared with it.
+    In evaluation mode it is the full softmax.
 
-    Words are drawn on the CPU, by torch's global generator: a seed means the same on every device.
+    In training mode a step costs the same for every size V of the vocabulary. One sample of tokens
+    is drawn for the whole batch, from a log-uniform distribution over the frequency ranks, which is
+    close to Zipf's law. Draws are repeated until there are `num_samples` different tokens.
+
+    A frequent token is in almost every sample, and a rare token in few. To correct for this, the
+    logarithm of a token's expected count in the sample, 1 − (1 − P)^tries, is subtracted from its
+    score. This is the candidate sampling of TensorFlow, as in AllenNLP's `SampledSoftmaxLoss`; the
+    idea is from Bengio and Senécal 2008 and Jean et al. 2015. If a sampled token is the target of a
+    row, it is left out in this row.
+
+    The loss in training mode is lower than the full loss, because the target has fewer competitors.
+    The two must not be compared. Call `.eval()` to measure.
+
+    The sample is drawn on the CPU with torch's global generator. Therefore a seed gives the same
+    sample on every device.
 
     Args:
         vocab_size, embedding_dim: V and D.
-        num_samples: S different words drawn for a batch, less than V; with all of them
-            `SoftmaxLoss` is exact and cheaper.
-        sparse: give the weights sparse gradients, which `train` and `torch.optim.SparseAdam` apply.
-        frequency_order: (V,) ids, the most frequent first; None means that the ids are sorted so
-            already. `frequency_order(counts)` makes one, `check_order` tells whether it is needed.
+        num_samples: S, the number of different tokens in a sample, less than V. (With all V tokens
+            `SoftmaxLoss` is exact and cheaper.)
+        sparse: whether the weights get sparse gradients. `training.train` and
+            `torch.optim.SparseAdam` can apply these.
+        frequency_order: (V,) the ids in the order of their frequency, the most frequent first; see
+            the function `frequency_order`. None: the ids are in this order already. The method
+            `check_order` says whether the order is needed.
 
     Raises:
-        ValueError: no samples, or as many as there are words; an order that is no permutation.
+        ValueError: `num_samples` is not in 1..V−1; `frequency_order` does not contain each id once.
     """
 
     def __init__(
@@ -107,64 +130,69 @@ class SampledSoftmaxLoss(SoftmaxLoss):
             rank = order.argsort()
             if not torch.equal(order[rank], torch.arange(vocab_size, device="cpu")):
                 raise refused("frequency_order", order, f"each id from 0 to {vocab_size - 1} once")
-        self.register_buffer("order", order, persistent=False)  # (V,) rank to id
-        self.register_buffer("rank", rank, persistent=False)  # (V,) id to rank
+        self.register_buffer("order", order, persistent=False)  # (V,) from rank to id
+        self.register_buffer("rank", rank, persistent=False)  # (V,) from id to rank
 
     def _loss(self, embeddings, targets):
         if not self.training:
             return super()._loss(embeddings, targets)
-        # 1. Draw S ranks for the batch, and find words by rank and ranks by word.
+        # 1. Draw S ranks for the batch. Find the token of each rank, and the rank of each target.
         ranks, tries = log_uniform_sample(self.vocab_size, self.num_samples)
         ranks = ranks.to(targets.device)  # (S,)
         sampled = ranks if self.order is None else self.order[ranks]  # (S,)
         target_ranks = targets if self.rank is None else self.rank.index_select(0, targets)  # (N,)
-        # 2. Score the target of each row, and all samples in each row. Only these rows are read.
-        N, words = len(targets), torch.cat([targets, sampled])  # (N + S,)
-        weight, bias = self._rows(self.weight, words), self._rows(self.bias, words)
+        # 2. Score the target of each vector, and the whole sample for each vector. Of the weights
+        #    only these rows are read.
+        N, tokens = len(targets), torch.cat([targets, sampled])  # (N + S,)
+        weight, bias = self._rows(self.weight, tokens), self._rows(self.bias, tokens)
         true = at_least_float32((embeddings * weight[:N]).sum(-1) + bias[:N])  # (N,)
-        rivals = at_least_float32(F.linear(embeddings, weight[N:], bias[N:]))  # (N, S)
-        # 3. From each score take the logarithm of the word's expected count.
+        others = at_least_float32(F.linear(embeddings, weight[N:], bias[N:]))  # (N, S)
+        # 3. Subtract from each score the logarithm of the token's expected count.
         expected = log_expected_count(torch.cat([target_ranks, ranks]), self.vocab_size, tries)
-        true, rivals = true - expected[:N].to(true.dtype), rivals - expected[N:].to(true.dtype)
-        # 4. An accidental hit, the row's own target among the samples, is no rival: e^−∞ = 0.
-        rivals = rivals.masked_fill(sampled == targets[:, None], -torch.inf)
-        # 5. Cross-entropy over 1 + S scores, the answer in column 0.
-        scores = torch.cat([true[:, None], rivals], 1)  # (N, 1 + S)
+        true, others = true - expected[:N].to(true.dtype), others - expected[N:].to(true.dtype)
+        # 4. An accidental hit: the sample contains the target of the row. It is left out, by a
+        #    score of −∞, because e^−∞ = 0.
+        others = others.masked_fill(sampled == targets[:, None], -torch.inf)
+        # 5. Cross-entropy over 1 + S scores. The target is in column 0.
+        scores = torch.cat([true[:, None], others], 1)  # (N, 1 + S)
         return F.cross_entropy(scores, torch.zeros_like(targets), reduction="sum")
 
-    def _rows(self, table, words):
-        return sparse_rows(table, words) if self.sparse else table.index_select(0, words)
+    def _rows(self, table, tokens):
+        return sparse_rows(table, tokens) if self.sparse else table.index_select(0, tokens)
 
     def check_order(self, counts):
-        """Does the sampler fit a corpus? The surprise of one who expects its samples at the words.
+        """Check that the sampler's order of the tokens fits their frequencies in a corpus.
+
+        The measure is the cross-entropy of the sampler's distribution on the tokens of the corpus:
+        −Σ frequency(id) · log P(rank of id). A sampler that draws all tokens with the same
+        probability has ln V.
 
         Args:
-            counts: (V,) how often each id occurs.
+            counts: (V,) how often each id occurs in the corpus.
 
         Returns:
-            -Σ share(id) · log P(rank of id), in nats; ln V for a sampler that draws all words
-            alike, less for a good one.
+            The cross-entropy, in nats.
 
         Raises:
-            ValueError: counts of another shape, all zero, or a surprise above ln V: this sampler is
-                worse than a uniform one, since the ids are not sorted by frequency, or since no
-                word is much more frequent than others.
+            ValueError: the cross-entropy is above ln V. The message names the remedy: either the
+                ids are not sorted by frequency, or no token is much more frequent than the others.
+                Also if `counts` has another shape, or a negative number, or only zeros.
         """
-        shares = _counts(counts, self.vocab_size)
-        shares = shares / shares.sum()  # (V,)
+        frequencies = _counts(counts, self.vocab_size)
+        frequencies = frequencies / frequencies.sum()  # (V,)
         ranks = torch.arange(self.vocab_size, device="cpu")
         ranks = ranks if self.rank is None else self.rank.cpu()
         surprise = -log_uniform(ranks, self.vocab_size).log()  # (V,)
-        nats, uniform = (shares * surprise).sum().item(), math.log(self.vocab_size)
+        nats, uniform = (frequencies * surprise).sum().item(), math.log(self.vocab_size)
         if nats <= uniform:
             return nats
-        # The most frequent word at the least surprise: what the best order would give.
-        best = (shares.sort(descending=True).values * surprise.sort().values).sum().item()
+        # The best order gives the least surprise to the most frequent token, and so on.
+        best = (frequencies.sort(descending=True).values * surprise.sort().values).sum().item()
         sort = "pass frequency_order=frequency_order(counts)"
         remedy = sort if best < uniform else "use SoftmaxLoss"
-        told = f"the sampler's surprise at these words is {nats:.2f} nats, more than ln V ="
+        found = f"the sampler's surprise at these words is {nats:.2f} nats, more than ln V ="
         raise ValueError(
-            f"{told} {uniform:.2f}: in the order of frequency it is {best:.2f}; {remedy}"
+            f"{found} {uniform:.2f}: in the order of frequency it is {best:.2f}; {remedy}"
         )
 
     def extra_repr(self):
@@ -175,68 +203,92 @@ class SampledSoftmaxLoss(SoftmaxLoss):
 
 
 def frequency_order(counts):
-    """(V,) counts to (V,) ids, the most frequent first; among equals the lower id comes first.
+    """Sort the ids of a vocabulary by frequency, as `SampledSoftmaxLoss` takes them.
 
     >>> frequency_order([2, 5, 2, 9]).tolist()
     [3, 1, 0, 2]
 
+    Args:
+        counts: (V,) how often each id occurs.
+
+    Returns:
+        (V,) long: the ids, the most frequent first. Of two ids with equal counts the lower comes
+        first.
+
     Raises:
-        ValueError: counts that are not one number for each id, negative, or all zero.
+        ValueError: `counts` has more than one axis, or a negative number, or only zeros.
     """
     return _counts(counts).argsort(descending=True, stable=True)
 
 
 def log_uniform(ranks, vocab_size):
-    """P(rank) = log((rank + 2) / (rank + 1)) / log(V + 1): Zipf's law, nearly.
+    """The log-uniform probability of each rank, which is close to Zipf's law.
 
-    In float64 where the device has it. The chances of all ranks sum to 1, as the logarithms of
-    2/1, 3/2, … (V + 1)/V sum to log(V + 1).
+    P(rank) = log((rank + 2) / (rank + 1)) / log(V + 1), for ranks from 0 to V−1. The probabilities
+    sum to 1, because the logarithms of 2/1, 3/2, …, (V + 1)/V sum to log(V + 1).
 
-    >>> [round(chance, 2) for chance in log_uniform(torch.arange(3), 3).tolist()]
+    >>> [round(p, 2) for p in log_uniform(torch.arange(3), 3).tolist()]
     [0.5, 0.29, 0.21]
+
+    Args:
+        ranks: whole numbers, a tensor of any shape.
+        vocab_size: V.
+
+    Returns:
+        A tensor of the same shape, in float64, or in float32 on Apple's GPUs, which lack float64.
     """
     ranks = ranks.to(torch.float32 if ranks.device.type == "mps" else torch.float64)
     return (1 / (ranks + 1)).log1p() / math.log(vocab_size + 1)
 
 
 def log_uniform_sample(vocab_size, num_samples):
-    """Draws log-uniform ranks until S = `num_samples` different ones are there.
+    """Draw log-uniform ranks until S = `num_samples` different ranks have been drawn.
+
+    The draws are made on the CPU with torch's global generator.
 
     Returns:
-        ((S,) ranks in the order of their first draw, how many draws that took).
+        (ranks, tries): (S,) long, the ranks in the order in which each was first drawn; and the
+        number of draws until then.
 
     Raises:
-        ValueError: no samples, or more than there are words.
+        ValueError: `num_samples` is not in 1..V.
     """
-    num_samples = whole_number("num_samples", num_samples, 1, vocab_size)  # more never come
+    num_samples = whole_number("num_samples", num_samples, 1, vocab_size)  # else it would not end
     drawn = torch.empty(0, dtype=torch.long, device="cpu")
     while True:
-        # A uniform u in [0, 1) to a rank: P(rank < r) = log(r + 1) / log(V + 1), solved for r.
+        # Inverse transform sampling: P(rank < r) = log(r + 1) / log(V + 1) is set to a uniform
+        # number in [0, 1) and solved for r.
         more = torch.rand(max(2 * num_samples, len(drawn)), dtype=torch.float64, device="cpu")
         more = ((more * math.log(vocab_size + 1)).exp().long() - 1).clamp_(0, vocab_size - 1)
         drawn = torch.cat([drawn, more])
-        # Sorted, equal ranks are neighbours, the first drawn before the others.
-        values, places = drawn.sort(stable=True)
+        # After a stable sort equal ranks are neighbours, and the earliest draw comes first.
+        values, positions = drawn.sort(stable=True)
         new = torch.ones_like(values, dtype=torch.bool)
         new[1:] = values[1:] != values[:-1]
-        first = places[new].sort().values  # when each rank came for the first time
+        first = positions[new].sort().values  # the draw at which each rank appeared first
         if len(first) >= num_samples:
             return drawn[first[:num_samples]], first[num_samples - 1].item() + 1
 
 
 def log_expected_count(ranks, vocab_size, tries):
-    """log(1 − (1 − P(rank))^tries), the logarithm of a rank's chance to be among the samples."""
+    """The logarithm of a rank's probability to be in the sample: log(1 − (1 − P(rank))^tries).
+
+    Since a rank is in the sample once or not at all, this probability is its expected count.
+    """
     return (-torch.expm1(tries * torch.log1p(-log_uniform(ranks, vocab_size)))).log()
 
 
 class _SparseRows(torch.autograd.Function):
-    """`table[ids]`, whose gradient holds these rows only, for tables of any dimension."""
+    """`table[ids]` with a sparse gradient, which contains only these rows.
+
+    Unlike `F.embedding(..., sparse=True)` it takes tables of one axis as well, such as the bias.
+    """
 
     @staticmethod
     def forward(ctx, table, ids):
         ctx.save_for_backward(ids)
         ctx.shape = table.shape
-        return table.index_select(0, ids)  # unlike table[ids], no id of -1 means the last row
+        return table.index_select(0, ids)  # refuses an id of −1; table[ids] returns the last row
 
     @staticmethod
     def backward(ctx, gradient):
@@ -248,9 +300,9 @@ sparse_rows = _SparseRows.apply
 
 
 def _counts(counts, vocab_size=None):
-    """Counts as float64: one for each of `vocab_size` ids, or of as many as there are."""
-    found = torch.as_tensor(counts, device="cpu").double()
-    right = found.shape == (found.numel() if vocab_size is None else vocab_size,)
-    if not right or not (found >= 0).all() or not 0 < found.sum() < math.inf:
+    """Counts as a checked float64 tensor (V,). V is their number if `vocab_size` is None."""
+    values = torch.as_tensor(counts, device="cpu").double()
+    fits = values.shape == (values.numel() if vocab_size is None else vocab_size,)
+    if not fits or not (values >= 0).all() or not 0 < values.sum() < math.inf:
         raise refused("counts", counts, "a number of 0 or more for each id, not all of them 0,")
-    return found
+    return values

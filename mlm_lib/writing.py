@@ -1,16 +1,20 @@
-"""Writing with a masked LM: from all blanks, a few words at a time. Built in lesson 15.
+"""Generate texts with a masked language model. Built in lesson 15.
 
-At each step the model says what it expects at every blank, each by itself. Some blanks are filled,
-and the next step sees them. Filled one at a time, at places chosen by what is visible, the words
-come out as the model's own chain rule has them. Two short cuts change that:
+`write` starts with a text of `[MASK]` tokens only. At each step the model predicts the token at
+every blank, some blanks are filled, and the next step sees them. If one blank is filled at a time,
+at a position that is chosen by what is visible, then the texts have exactly the probabilities that
+the chain rule gives with the model's predictions. Two shortcuts change these probabilities:
 
-  several words in a step   are drawn as if each knew nothing of the others
-  a look at the drawn word  before it is kept or thrown away: the likely ones are kept more often
+  several tokens in a step           are drawn independently of each other, given what is visible
+  choosing the position by the draw  keeps likely tokens more often than their probability says
 
-Sources: Sahoo et al. 2024 (random places), Chang et al. 2022 (MaskGIT: confidence, the cosine), Nie
-et al. 2025 (LLaDA: draw, then keep), Wu et al. 2025 (Fast-dLLM: a threshold). Words are drawn by
-inverting a cumulative sum in float64: Gumbel noise in float32 ends at 16.6, which lowers the
-temperature when many are drawn at once (Zheng et al. 2024).
+`IdealReader` is the best possible model for texts of a `Grammar`, to compare a trained model with.
+
+Sources: Sahoo et al. 2024 (random positions), Chang et al. 2022 (MaskGIT: confidence, the cosine
+schedule), Nie et al. 2025 (LLaDA: draw everywhere, then keep), Wu et al. 2025 (Fast-dLLM: a
+threshold). Tokens are drawn by inverse transform sampling in float64. Gumbel noise in float32 is at
+most 16.6, so that unlikely tokens are drawn too rarely, as at a lower temperature (Zheng et al.
+2024).
 """
 
 import hashlib
@@ -27,45 +31,56 @@ from mlm_lib.labels import IGNORE
 
 RULES = ("random", "confident", "threshold", "keep_confident", "greedy")
 SCHEDULES = ("equal", "cosine")
-DIGITS = 6  # of a confidence; what differs beyond is noise of the arithmetic
+DIGITS = 6  # confidences that agree in so many digits count as equal, because the rest is rounding
 
 
 def write(
     model, tokenizer, lengths, *, steps=None, rule="random", temperature=1.0, given=None, seed=0,
     schedule="equal", threshold=0.95, batch_size=64, watch=None,
 ):  # fmt: skip
-    """Writes texts of given lengths.
+    """Generate texts of given lengths with a masked language model.
 
     Args:
-        model: ours, transformers', or an `IdealReader`.
-        tokenizer: ours or transformers'.
-        lengths: how many tokens each text has, without `[CLS]` and `[SEP]`.
-        steps: in how many steps; None is one token a step. A text with fewer blanks needs as many.
-        rule: which blanks are filled in a step, and by what.
-            "random": any, drawn. Exact, one at a time.
-            "confident": those whose likeliest token is the most likely, drawn. Exact likewise.
-            "threshold": all whose likeliest token is likelier than `threshold`, or else the most
-            confident one, drawn. It needs as many steps as it needs.
-            "keep_confident": all are drawn, and the likeliest draws are kept. Biased.
-            "greedy": as "confident", but the likeliest token and not a drawn one.
-        temperature: the logits are divided by it before a draw; confidence is taken before that.
-        given: for each text its tokens, `[MASK]` where a blank is, or None for nothing but blanks.
-            A text without a blank comes back as it is.
-        seed: each text has its own random numbers, by the seed and its place in the list, so that
-            it depends neither on the other texts nor on `batch_size`.
-        schedule: "equal" shares in each step, or "cosine": few tokens first; see `reveal_counts`.
-        threshold: see above.
-        batch_size: rows read at once.
-        watch: called as `watch(step, rows)` after each step, rows as they stand, `[MASK]` at what
-            is still blank.
+        model: a `MaskedLanguageModel`, a model of transformers, or an `IdealReader`.
+        tokenizer: a `WordPieceTokenizer` or a transformers tokenizer.
+        lengths: the number of tokens of each text, without `[CLS]` and `[SEP]`.
+        steps: the number of steps. None: as many as the text has blanks, so that one token is
+            written in each step. A text with fewer blanks than `steps` takes one step per blank.
+        rule: which blanks are filled in a step, and with which tokens.
+            "random": blanks at random positions. Their tokens are drawn from the model's
+            distribution. With one token per step the texts have the model's probabilities.
+            "confident": the blanks at which the most likely token has the highest probability.
+            Their tokens are drawn. With one token per step the texts have the probabilities of the
+            chain rule in this order.
+            "threshold": all blanks at which the most likely token has a probability above
+            `threshold`, or the single most confident blank if there is none. Their tokens are
+            drawn. The number of steps follows from the text.
+            "keep_confident": tokens are drawn at all blanks, and the most likely draws are kept.
+            The texts are biased towards likely tokens.
+            "greedy": the blanks of "confident", but with the most likely token instead of a drawn
+            one.
+        temperature: the logits are divided by this number before a token is drawn. Confidence is
+            computed from the original logits.
+        given: for each text either a list of its ids, with `[MASK]` at the blanks, or None for a
+            text of blanks only. None for the whole argument: all texts are blank. A text without
+            blanks is returned as it is.
+        seed: a text gets its own random numbers from the seed and its position in the list. So it
+            depends neither on the other texts nor on `batch_size`.
+        schedule: "equal" for the same number of tokens in each step, or "cosine" for few tokens in
+            the first steps and many in the last; see `reveal_counts`.
+        threshold: the probability for the rule "threshold".
+        batch_size: how many texts the model reads at once.
+        watch: a function `watch(step, rows)` that is called after each step with the texts as lists
+            of ids, with `[MASK]` at the blanks that are left. None: no function.
 
     Returns:
-        A list of lists of ids, without `[CLS]` and `[SEP]`. Special tokens are never written.
+        A list of lists of ids, without `[CLS]` and `[SEP]`. No special token is ever written.
 
     Raises:
-        ValueError: a length below 0 or beyond what the model reads; steps below 1, or with a
-            threshold; an unknown rule, a temperature of 0 or below; a given text of another length.
-            An `IdealReader` refuses lengths that its grammar has not.
+        ValueError: a length is negative, or more than the model can read; `steps` is below 1, or is
+            given with the rule "threshold"; the rule or the schedule is unknown; the temperature is
+            not above 0; a given text does not have its length. An `IdealReader` refuses a length
+            that no document of its grammar has.
     """
     choice("rule", rule, RULES)
     choice("schedule", schedule, SCHEDULES)
@@ -75,63 +90,73 @@ def write(
     whole_number("steps", steps, none=True)
     if steps is not None and rule == "threshold":
         raise ValueError(f"steps={steps}, but a threshold takes as many as it needs; leave it out")
-    drafts = _drafts(model, tokenizer, lengths, given, seed)
+    drafts = _make_drafts(model, tokenizer, lengths, given, seed)
     for draft in drafts:
         blanks = len(draft.blanks)
         draft.counts = iter(reveal_counts(blanks, steps or blanks, schedule))
-    pen = _Pen(model, tokenizer, rule, temperature, threshold)
+    writer = _Writer(model, tokenizer, rule, temperature, threshold)
     for step in count(1):
         unfinished = [draft for draft in drafts if draft.blanks]
         if not unfinished:
             return [draft.row for draft in drafts]
-        unfinished.sort(key=lambda draft: len(draft.row))  # so that little is padded
+        unfinished.sort(key=lambda draft: len(draft.row))  # so that there is little padding
         for start in range(0, len(unfinished), batch_size):
-            pen.fill(unfinished[start : start + batch_size])
+            writer.step(unfinished[start : start + batch_size])
         if watch:
             watch(step, [list(draft.row) for draft in drafts])
 
 
 def reveal_counts(blanks, steps, schedule="equal"):
-    """How many of so many blanks are filled in each step: min(blanks, steps) numbers from 1 on.
+    """Compute how many blanks are filled in each step.
 
     >>> reveal_counts(10, 4)
     [2, 3, 2, 3]
-    >>> reveal_counts(10, 4, "cosine")  # 1 − cos(π/2·step/steps) of them are filled after a step
+    >>> reveal_counts(10, 4, "cosine")  # after step i, 1 − cos(π/2 · i/steps) of them are filled
     [1, 2, 3, 4]
+
+    Args:
+        blanks: the number of blanks.
+        steps: the number of steps. If there are fewer blanks, there are only as many steps as
+            blanks.
+        schedule: "equal" or "cosine".
+
+    Returns:
+        A list of min(blanks, steps) numbers of at least 1, whose sum is `blanks`.
     """
     steps, filled = min(blanks, steps), [0]
     for step in range(1, steps + 1):
-        # Rounded down: the first steps, which see least, do not get more than their share.
+        # Rounded down, because the first steps see the least and should not fill more than others.
         wanted = blanks * step // steps
         if schedule == "cosine":
             wanted = round(blanks * (1 - math.cos(math.pi / 2 * step / steps)))
-        # At least one in each step, and one left for each that comes.
+        # At least one blank is filled in each step, and at least one is left for each later step.
         filled.append(min(max(wanted, filled[-1] + 1), blanks - steps + step))
     return [after - before for before, after in zip(filled, filled[1:])]
 
 
 class _Draft:
-    """A text in the making: its ids, the places still blank, and its own random numbers."""
+    """An unfinished text: its ids, the positions of its blanks, and its own random numbers."""
 
     def __init__(self, row, mask_token_id, name):
         self.row = row
         self.blanks = [place for place, index in enumerate(row) if index == mask_token_id]
-        # A hash, since torch looks only at the last 32 bits of a seed.
+        # A hash of 32 bits, because torch uses only the last 32 bits of a seed.
         digest = hashlib.blake2b(name.encode(), digest_size=4).digest()
         self.generator = torch.Generator().manual_seed(int.from_bytes(digest, "little"))
 
     def uniform(self, size):
-        """(size,) float64 in [0, 1)."""
+        """The draft's next random numbers, (size,) float64 in [0, 1)."""
         return torch.rand(size, generator=self.generator, dtype=torch.float64)
 
     def fill(self, places, tokens):
+        """Write tokens at blanks."""
         for place, token in zip(places, tokens):
             self.row[place] = token
             self.blanks.remove(place)
 
 
-def _drafts(model, tokenizer, lengths, given, seed):
-    """The drafts to begin with, checked."""
+def _make_drafts(model, tokenizer, lengths, given, seed):
+    """Check the lengths and the given texts, and make a draft of each."""
     lengths = id_list("lengths", lengths)
     check_length(model, "the longest text with [CLS] and [SEP]", max(lengths, default=0) + 2)
     given = [None] * len(lengths) if given is None else given
@@ -139,14 +164,14 @@ def _drafts(model, tokenizer, lengths, given, seed):
     for place, (length, row) in enumerate(zip(lengths, given, strict=True)):
         row = [tokenizer.mask_token_id] * length if row is None else id_list(f"given[{place}]", row)
         if len(row) != length:
-            told = f"given[{place}] has {len(row)} tokens and lengths[{place}] is {length}"
-            raise ValueError(f"{told}; they must agree, without [CLS] and [SEP]")
+            wrong = f"given[{place}] has {len(row)} tokens and lengths[{place}] is {length}"
+            raise ValueError(f"{wrong}; they must agree, without [CLS] and [SEP]")
         drafts.append(_Draft(row, tokenizer.mask_token_id, f"{seed} {place}"))
     return drafts
 
 
-class _Pen:
-    """Fills some blanks of some drafts, by a rule."""
+class _Writer:
+    """Fills blanks of drafts by a rule."""
 
     def __init__(self, model, tokenizer, rule, temperature, threshold):
         self.model, self.tokenizer, self.rule = model, tokenizer, rule
@@ -154,34 +179,39 @@ class _Pen:
         vocab = tokenizer.get_vocab() if hasattr(tokenizer, "get_vocab") else tokenizer.vocab
         self.tokens = sorted(set(vocab.values()).difference(tokenizer.all_special_ids))
 
-    def fill(self, drafts):
-        """One step of each draft."""
+    def step(self, drafts):
+        """Fill the blanks of one step in each draft."""
+        # 1. The blanks at which the model predicts: all, or those that will be filled if the rule
+        #    does not depend on the prediction.
         asked = [draft.blanks for draft in drafts]
-        if self.rule == "random":  # chosen before the model is asked, which then says no more
-            asked = [self._any(draft) for draft in drafts]
+        if self.rule == "random":
+            asked = [self._random_blanks(draft) for draft in drafts]
         logits = self._logits(drafts, asked)  # (N, V)
-        chances = logits.softmax(-1)
-        confidence, tokens = chances.max(-1)  # (N,) each
+        # 2. A token for each of these blanks, and how confident the model is.
+        probabilities = logits.softmax(-1)
+        confidence, tokens = probabilities.max(-1)  # (N,) each
         if self.rule != "greedy":
             uniform = torch.cat([draft.uniform(len(some)) for draft, some in zip(drafts, asked)])
-            # The best less itself is 0, and stays it when divided by next to nothing.
+            # The largest logit is subtracted first, so that it is 0 at any temperature, even a tiny
+            # one, and cannot overflow.
             cooled = (logits - logits.amax(-1, keepdim=True)) / self.temperature
-            tokens = drawn(cooled.softmax(-1), uniform)
+            tokens = sample_tokens(cooled.softmax(-1), uniform)
         if self.rule == "keep_confident":
-            confidence = chances.gather(1, tokens[:, None])[:, 0]
+            confidence = probabilities.gather(1, tokens[:, None])[:, 0]
+        # 3. The blanks that are filled.
         sizes = [len(some) for some in asked]
         parts = zip(drafts, asked, tokens.split(sizes), confidence.split(sizes))
-        for draft, places, words, sure in parts:
-            chosen = self._chosen(draft, sure)
-            draft.fill([places[number] for number in chosen], words[chosen].tolist())
+        for draft, places, of_draft, confidence_there in parts:
+            chosen = self._choose(draft, confidence_there)
+            draft.fill([places[number] for number in chosen], of_draft[chosen].tolist())
 
-    def _any(self, draft):
-        """As many random blanks as it is the turn of, in the order of their places."""
+    def _random_blanks(self, draft):
+        """The positions of as many random blanks as this step fills, from left to right."""
         order = draft.uniform(len(draft.blanks)).argsort()[: next(draft.counts)]
         return [draft.blanks[number] for number in sorted(order.tolist())]
 
-    def _chosen(self, draft, confidence):
-        """Which of the asked blanks are filled; among equally confident ones the first."""
+    def _choose(self, draft, confidence):
+        """The numbers of the blanks that are filled; of equally confident blanks, the first."""
         if self.rule == "random":
             return list(range(len(confidence)))
         order = confidence.round(decimals=DIGITS).argsort(descending=True, stable=True)
@@ -190,7 +220,7 @@ class _Pen:
         return order[: next(draft.counts)].tolist()
 
     def _logits(self, drafts, asked):
-        """(N, V) float64 scores at asked places, −∞ for tokens that are never written."""
+        """The model's scores at N blanks, (N, V) float64, −∞ for tokens that are never written."""
         ends = self.tokenizer.cls_token_id, self.tokenizer.sep_token_id
         fields = padded([[ends[0], *draft.row, ends[1]] for draft in drafts], self.tokenizer)
         where = torch.zeros_like(fields["input_ids"], dtype=torch.bool)  # (B, T)
@@ -205,21 +235,30 @@ class _Pen:
         return scores
 
 
-def drawn(chances, uniform):
-    """One index for each row: the first whose cumulative sum exceeds a uniform number.
+def sample_tokens(probabilities, uniform):
+    """Draw one index from each row of probabilities, by inverse transform sampling.
 
-    >>> drawn(torch.tensor([[0.2, 0.0, 0.8]] * 3), torch.tensor([0.1, 0.2, 0.9])).tolist()
+    The index is the first one at which the cumulative sum exceeds a uniform random number. The
+    random numbers are an argument, so that the same numbers give the same tokens on every device.
+
+    >>> probabilities = torch.tensor([[0.2, 0.0, 0.8]] * 3)
+    >>> sample_tokens(probabilities, torch.tensor([0.1, 0.2, 0.9])).tolist()
     [0, 2, 2]
 
     Args:
-        chances: (N, V), 0 or more; float64 lest the last ones be lost.
+        probabilities: (N, V), 0 or larger. A row need not sum to 1. Use float64, because in float32
+            the sum over a large vocabulary loses the unlikely tokens.
         uniform: (N,) in [0, 1).
+
+    Returns:
+        (N,) long.
     """
-    sums = chances.cumsum(-1)
+    sums = probabilities.cumsum(-1)
     wanted = uniform[:, None] * sums[:, -1:]
     found = torch.searchsorted(sums, wanted, right=True)[:, 0]
-    # A number may round up to the whole sum: then it is the last index with a chance.
-    last = ((chances > 0) * torch.arange(chances.shape[-1])).amax(-1)
+    # `wanted` may be rounded up to the whole sum. Then the last index of a positive probability is
+    # drawn.
+    last = ((probabilities > 0) * torch.arange(probabilities.shape[-1])).amax(-1)
     return found.minimum(last)
 
 
@@ -227,20 +266,21 @@ def drawn(chances, uniform):
 
 
 class IdealReader(nn.Module):
-    """Answers `[MASK]` with P(word | the visible words, their places, the length), exactly.
+    """The best possible masked language model for texts of a `Grammar` (the Bayes-optimal one).
 
-    It stands wherever a model can: in `nelbo`, `write`, `fill_mask` and `masked_answers`. It has
-    nothing to learn, and computes on the CPU in float64.
+    At each `[MASK]` it gives P(word | the visible words, their positions, the length of the text)
+    exactly. It can be used wherever a model can: in `nelbo`, `write`, `fill_mask` and
+    `masked_answers`. It has no weights and is not trained. It computes on the CPU in float64.
 
     Args:
         grammar: a `Grammar`.
-        tokenizer: each word of the grammar is one of its tokens.
-        lost: what to do with a text that no document of the grammar agrees with. False: an error.
-            True: find each word of the grammar equally likely there, as needs a reader of what is
-            written several words at once.
+        tokenizer: a tokenizer in which each word of the grammar is one token.
+        lost: what happens at a text that the grammar cannot produce. False: a ValueError. True:
+            every word of the grammar gets the same probability there. This is needed for texts of
+            which several words were written in one step, because these can be impossible.
 
     Raises:
-        KeyError: a word of the grammar that is no token.
+        KeyError: a word of the grammar is not a token.
     """
 
     def __init__(self, grammar, tokenizer, *, lost=False):
@@ -252,24 +292,27 @@ class IdealReader(nn.Module):
         self.words = {index: word for word, index in vocab.items()}
         self.mask_token_id = tokenizer.mask_token_id
         self.frame = [tokenizer.cls_token_id, tokenizer.sep_token_id, tokenizer.pad_token_id]
-        self.nothing = nn.Parameter(torch.zeros(0), requires_grad=False)  # tells the device
+        self.nothing = nn.Parameter(torch.zeros(0), requires_grad=False)  # has the device
         self.log_prob_of_length = cache(grammar.log_prob_of_length)
 
     def forward(self, input_ids, attention_mask=None, labels=None):
-        """Log-probabilities everywhere, or at the labels.
+        """Compute log-probabilities at all positions, or only at the labels.
 
         Args:
-            input_ids: (B, T), `[MASK]` where a word is hidden. `[CLS]`, `[SEP]` and `[PAD]` are no
+            input_ids: (B, T), with `[MASK]` at hidden words. `[CLS]`, `[SEP]` and `[PAD]` are not
                 part of the document.
-            attention_mask: (B, T); not needed.
-            labels: (B, T), −100 where nothing is asked, as of a `MaskedLanguageModel`.
+            attention_mask: (B, T). It is ignored, because `[PAD]` marks the padding.
+            labels: (B, T), −100 at positions that are not predicted, as for a
+                `MaskedLanguageModel`.
 
         Returns:
-            {"logits": (B, T, V) or, with labels, (N, V)} float64, −∞ for what is impossible there.
-            With labels also "loss", the mean over them.
+            A dictionary with "logits", float64: (B, T, V), or with labels (N, V) at the labelled
+            positions; −∞ at tokens that are impossible. With labels also "loss", the mean over the
+            labels, in nats.
 
         Raises:
-            ValueError: a length that no document has; unless `lost`, visible words that none has.
+            ValueError: the grammar has no document of this length; or, unless `lost`, no document
+                with these visible words.
         """
         frame = torch.tensor(self.frame)
         places = [(~torch.isin(row, frame)).nonzero()[:, 0] for row in input_ids.cpu()]
@@ -285,7 +328,7 @@ class IdealReader(nn.Module):
         logits = torch.full((*input_ids.shape, self.size), -math.inf, dtype=torch.float64)
         for row, some, wanted, chances in zip(logits, places, asked.bool().cpu(), found):
             wanted, uniform = wanted[some], 1 / len(self.columns)
-            # logits[b, places, columns] = log P(word | the visible words elsewhere), (T, V)
+            # logits[b, places, columns] = log P(word | the visible words at other positions)
             row[some[wanted][:, None], self.columns] = chances[wanted].nan_to_num(uniform).log()
         logits = logits.to(input_ids.device)
         if labels is None:
@@ -295,5 +338,5 @@ class IdealReader(nn.Module):
         return {"loss": -own.sum() / max(1, len(own)), "logits": logits}
 
     def extra_repr(self):
-        """What `print(reader)` says of it."""
+        """The settings that `print(reader)` shows."""
         return f"worlds={self.grammar.worlds}, lost={self.lost}"

@@ -24,9 +24,9 @@ from mlm_lib.diffusion import (
     Bound,
     DiffusionCollator,
     exact_nelbo,
-    hide,
     log_posteriors,
     nelbo,
+    sample_masks,
 )
 from mlm_lib.pretrained import from_hf
 from mlm_lib.training import HeldOut
@@ -263,8 +263,8 @@ def test_bfloat16_is_bounded_about_as_float32():
 
 def drawn(draw, rows=4000, length=6, seed=0):
     """hidden (rows, length) and weights (rows,) of rows of words only."""
-    hideable = torch.ones(rows, length, dtype=torch.bool)
-    return hide(hideable, draw, torch.Generator().manual_seed(seed))
+    maskable = torch.ones(rows, length, dtype=torch.bool)
+    return sample_masks(maskable, draw, torch.Generator().manual_seed(seed))
 
 
 def test_a_batch_by_hand():
@@ -361,7 +361,7 @@ def test_a_run_knows_its_draw_again():
     "rows, options, told",
     [
         ([], {}, "empty"),
-        ([[2, 5, 3], [2, 3]], {}, "example 1 has no word"),
+        ([[2, 5, 3], [2, 3]], {}, "example 1 has no token to mask"),
         ([[2, *[5] * 19, 3]], {}, "21 tokens.* reads 20"),
         ([[2, 99, 3]], {}, "99"),
         ([[2, 5, 3]], {"samples": 0}, "samples=0"),
@@ -386,4 +386,4 @@ def test_a_table_of_another_length_is_refused():
 
 def test_an_unknown_way_to_hide_is_refused_by_name():
     with pytest.raises(ValueError, match="draw='stratifed'; one of independent, stratified, count"):
-        hide(torch.ones(2, 5, dtype=torch.bool), "stratifed")
+        sample_masks(torch.ones(2, 5, dtype=torch.bool), "stratifed")

@@ -181,7 +181,7 @@ def test_weights_that_do_not_belong_are_refused(targets, weights, message):
 
 # ------------------------------------------------------------------------------------ in parts
 
-by_parts = losses._ByParts.apply
+by_parts = losses._CrossEntropyInParts.apply
 
 
 @pytest.fixture

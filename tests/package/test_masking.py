@@ -26,7 +26,7 @@ from transformers import (
 )
 
 from mlm_lib.diffusion import DiffusionCollator
-from mlm_lib.masking import MaskingCollator, mask_tokens
+from mlm_lib.masking import STRATEGIES, MaskingCollator, Strategy, mask_tokens
 from mlm_lib.wordpiece import WordPieceTokenizer
 
 PAD, UNK, CLS, SEP, MASK = range(5)
@@ -65,9 +65,13 @@ def mask(ids, special=None, seed=0, **options):
     return mask_tokens(ids, generator=torch.Generator().manual_seed(seed), **options)
 
 
+def by_word(mode):
+    return STRATEGIES[mode].by_word
+
+
 def in_mode(mode, ids, special):
-    """The options that choose tokens, words or spans."""
-    return {} if mode == "token" else {"word_ids": words_of(ids, special), "spans": mode == "spans"}
+    """The options of `mask_tokens` for a strategy."""
+    return {"strategy": mode} | ({"word_ids": words_of(ids, special)} if by_word(mode) else {})
 
 
 def share(chosen):
@@ -78,7 +82,7 @@ def close(share, expected, n, deviations=5):
     return abs(share - expected) <= deviations * math.sqrt(expected * (1 - expected) / n)
 
 
-every_mode = pytest.mark.parametrize("mode", ["token", "words", "spans"])
+every_mode = pytest.mark.parametrize("mode", STRATEGIES)
 
 # ------------------------------------------------------------------------------------ exact answers
 
@@ -129,7 +133,7 @@ def test_of_100k_tokens_rate_are_chosen_and_of_these_80_10_10_masked_replaced_ke
 def test_each_place_of_a_row_is_chosen_at_the_rate_also_at_its_edges(mode, rate):
     pieces = torch.arange(1, 6).repeat(5)  # words of one to five pieces, over and over
     word_ids = torch.arange(25).repeat_interleave(pieces).expand(5000, -1)
-    options = {} if mode == "token" else {"word_ids": word_ids, "spans": mode == "spans"}
+    options = {"strategy": mode} | ({"word_ids": word_ids} if by_word(mode) else {})
     chosen = mask(torch.full(word_ids.shape, 7), rate=rate, **options)[1] != -100
     assert all(close(share(column), rate, 5000) for column in chosen.T)
 
@@ -150,12 +154,12 @@ def test_replacements_cover_the_ids_passed_evenly_and_do_not_depend_on_the_batch
 def test_special_tokens_padding_and_what_is_no_word_are_never_chosen_nor_changed(mode, rate):
     ids, special = batch(rows=200)
     assert special[:, 1:-1].any(), "the batch must hold special tokens in the middle of its rows"
-    options = {} if mode == "token" else {"word_ids": torch.zeros_like(ids)}
+    options = {"word_ids": torch.zeros_like(ids)} if by_word(mode) else {}
     protected = special.clone()
     if options:
         options["word_ids"][:, 3::5] = -1
         protected[:, 3::5] = True
-    masked, labels = mask(ids, special, rate=rate, spans=mode == "spans", **options)
+    masked, labels = mask(ids, special, rate=rate, strategy=mode, **options)
     assert (labels[protected] == -100).all()
     assert torch.equal(masked[protected], ids[protected])
     assert (labels[~protected] != -100).any()
@@ -172,7 +176,7 @@ def test_a_row_of_special_tokens_alone_stays_as_it_is():
 @given(
     rows=st.integers(1, 6), length=st.integers(1, 40), seed=st.integers(0, 2**31),
     rate=st.floats(0, 1), mask_share=st.floats(0, 1), rest=st.floats(0, 1),
-    mode=st.sampled_from(["token", "words", "spans"]),
+    mode=st.sampled_from(list(STRATEGIES)),
 )  # fmt: skip
 def test_labels_are_the_original_ids_and_only_chosen_tokens_change(
     rows, length, rate, mask_share, rest, seed, mode
@@ -218,7 +222,7 @@ def test_whatever_the_memory_of_the_input_it_is_not_changed_and_the_outputs_are_
 # ---------------------------------------------------------------------------- whole words and spans
 
 
-@pytest.mark.parametrize("mode", ["words", "spans"])
+@pytest.mark.parametrize("mode", ["whole_word", "span"])
 def test_the_pieces_of_a_word_share_one_fate(mode):
     ids, special = batch(rows=300)
     options = in_mode(mode, ids, special)
@@ -247,7 +251,7 @@ def test_spans_are_spanberts_3_8_words_long_on_average():
     # So rare that hardly two meet: about 5200 runs, whose mean strays by 2.8 / sqrt(5200) = 0.04.
     word_ids = torch.arange(5000).expand(400, -1)
     ids = torch.full(word_ids.shape, 7)
-    chosen = mask(ids, rate=0.01, word_ids=word_ids, spans=True)[1] != -100
+    chosen = mask(ids, rate=0.01, word_ids=word_ids, strategy="span")[1] != -100
     begins = chosen & ~torch.nn.functional.pad(chosen, (1, 0))[:, :-1]
     assert 4800 < begins.sum() < 5700
     assert chosen.sum() / begins.sum() == pytest.approx(3.8, abs=0.2)
@@ -306,7 +310,8 @@ REFUSED = {
     "a label among the ids": {"input_ids": torch.tensor([[7, -100, 8], [7, 7, 7]])},
     "special tokens of one row": {"special_tokens_mask": torch.zeros(3)},
     "words of another shape": {"word_ids": torch.zeros(2, 4)},
-    "spans without words": {"spans": True},
+    "spans without words": {"strategy": "span"},
+    "an unknown strategy": {"strategy": "spans"},
     "[MASK] as a replacement": {"random_token_ids": [5, MASK]},
     "no replacements": {"random_token_ids": []},
     "replacements beyond int32": {"input_ids": IDS.int(), "random_token_ids": [2**31]},
@@ -374,7 +379,7 @@ def test_rates_are_those_of_transformers():
 
 
 @TOKENIZERS
-@pytest.mark.parametrize("strategy", ["token", "whole_word", "span"])
+@pytest.mark.parametrize("strategy", STRATEGIES)
 def test_the_collator_never_chooses_special_tokens_nor_draws_them(tokenizer, strategy):
     examples = [[CLS, 5, 50, SEP, 6, UNK, 7, 51, 52, SEP], [CLS, 8, MASK, 9, SEP, PAD, PAD]] * 200
     options = {"rate": 1, "mask_share": 0, "random_share": 1, "strategy": strategy}
@@ -471,6 +476,21 @@ def test_a_byte_level_vocabulary_has_no_word_pieces_though_it_may_hold_hashes():
         MaskingCollator(byte_level, strategy="whole_word")
 
 
+def every_second(maskable, rate, generator):
+    """u = 0 for the first of a row, the third, the fifth and so on."""
+    return (torch.arange(maskable.shape[1]) % 2).expand(maskable.shape).float()
+
+
+@pytest.mark.parametrize(
+    "words, rows", [(False, ["x.x.x.", "x.x.x."]), (True, ["xx..x.", "x..x.."])]
+)
+def test_a_strategy_is_a_row_of_the_table(monkeypatch, words, rows):
+    monkeypatch.setitem(STRATEGIES, "every_second", Strategy(every_second, by_word=words))
+    collate = MaskingCollator(TOKENIZER, strategy="every_second")
+    labels = collate([[5, 50, 6, 51, 7, PAD], [8, CLS, 9, 10, 11, SEP]])["labels"]
+    assert ["".join("x" if c else "." for c in row) for row in (labels != -100).tolist()] == rows
+
+
 BAD_BATCHES = {
     "no example": ([], ValueError, "batch is empty"),
     "an empty example": ([EXAMPLES[0], []], ValueError, "example 1 has 0 input_ids"),
@@ -541,7 +561,7 @@ def test_masks_are_dynamic(seed):
     assert all_new([[collator(ROWS)["labels"]] for _ in range(3)])
 
 
-@pytest.mark.parametrize("strategy", ["token", "whole_word", "span"])
+@pytest.mark.parametrize("strategy", STRATEGIES)
 def test_two_collators_with_one_seed_agree_call_by_call(strategy):
     one, other, third = (masks(strategy=strategy, seed=seed) for seed in (0, 0, 6))
     state = torch.get_rng_state()

@@ -25,7 +25,7 @@ from mlm_lib.evaluation import fill_mask, masked_answers
 from mlm_lib.grammar import Grammar
 from mlm_lib.masking import MaskingCollator
 from mlm_lib.training import HeldOut
-from mlm_lib.writing import RULES, SCHEDULES, IdealReader, drawn, reveal_counts, write
+from mlm_lib.writing import RULES, SCHEDULES, IdealReader, reveal_counts, sample_tokens, write
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -242,7 +242,7 @@ def test_texts_have_their_lengths_their_given_tokens_and_no_special_ones(model, 
 def test_drawing_meets_no_index_without_a_chance():
     chances = torch.tensor([[0.0, 0.3, 0.0, 0.7, 0.0]], dtype=torch.float64).expand(4, -1)
     ends = torch.tensor([0.0, 0.3, 1 - 2**-53, 1.0], dtype=torch.float64)
-    assert drawn(chances, ends).tolist() == [1, 3, 3, 3]
+    assert sample_tokens(chances, ends).tolist() == [1, 3, 3, 3]
 
 
 def test_drawing_is_exact_far_below_what_float32_noise_can_reach():
@@ -250,7 +250,7 @@ def test_drawing_is_exact_far_below_what_float32_noise_can_reach():
     chances = torch.tensor([[1.0, math.exp(-20)]], dtype=torch.float64)
     share = (chances / chances.sum())[0, 0].item()
     just = torch.tensor([share - 1e-14, share + 1e-14], dtype=torch.float64)
-    assert drawn(chances.expand(2, -1), just).tolist() == [0, 1]
+    assert sample_tokens(chances.expand(2, -1), just).tolist() == [0, 1]
 
 
 # ------------------------------------------------------------------------------------ seeds

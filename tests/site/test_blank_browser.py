@@ -12,7 +12,7 @@ from mlm_lib import DATA
 from mlm_lib.grammar import Grammar
 from mlm_lib.pretrained import load_checkpoint
 from mlm_lib.wordpiece import WordPieceTokenizer
-from mlm_lib.writing import drawn, write
+from mlm_lib.writing import sample_tokens, write
 
 pytestmark = [
     pytest.mark.site,
@@ -396,7 +396,7 @@ def drawn_text(length, rule, temperature, seed):
         logits[:, tokenizer.all_special_ids] = -torch.inf
         best = (1e6 * logits.softmax(-1).amax(-1)).round().argmax()
         chances = (logits[best] / temperature).softmax(-1)[None]
-        row[blanks[best]] = drawn(chances, torch.tensor([next(numbers)]).double()).item()
+        row[blanks[best]] = sample_tokens(chances, torch.tensor([next(numbers)]).double()).item()
     return tokenizer.convert_ids_to_tokens(row[1:-1])
 
 
