@@ -275,7 +275,7 @@ def train(model, dataset, collator, config, *, out=None, resume=False, evaluate=
         prepared = DistributedDataParallel(model) if processes > 1 else model
         model.train()
         # What asks is left on the CPU where the model can take it from there, and nobody waits.
-        staying = getattr(model, "stays_on_the_cpu", ())
+        staying = getattr(model, "cpu_inputs", ())
         bf16 = history.precision == "bf16"
         hidden = None if config.progress is None else not config.progress
         bar = tqdm(total=config.steps, initial=history.step, disable=True if rank else hidden)
