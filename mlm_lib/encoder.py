@@ -1,7 +1,8 @@
-"""The BERT encoder: embeddings, then blocks of attention and feed-forward. Built in lesson 06.
+"""The BERT encoder: embeddings, then blocks of attention and feed-forward layers.
 
-Devlin et al. (2019) on the blocks of Vaswani et al. (2017); equal to transformers' `BertModel`
-without its pooler.
+The encoder is that of Devlin et al. (2019), whose blocks are those of Vaswani et al. (2017). It
+computes what transformers' `BertModel` computes without its pooler. Built in the lesson on the
+encoder.
 """
 
 from dataclasses import dataclass, field, fields
@@ -14,6 +15,7 @@ import torch.nn.functional as F
 
 from mlm_lib.checks import (
     can_look,
+    choice,
     known_ids,
     number,
     probability,
@@ -21,40 +23,43 @@ from mlm_lib.checks import (
     same_shape,
     whole_number,
 )
+from mlm_lib.heads import ACTIVATIONS, activation_name
 from mlm_lib.unpadded import Unpadded
 
-
-def gelu_tanh(x):
-    """GELU by its tanh approximation (Hendrycks and Gimpel 2016, section 2)."""
-    return F.gelu(x, approximate="tanh")
-
-
-ACTIVATIONS = {"gelu": F.gelu, "gelu_tanh": gelu_tanh, "relu": F.relu, "silu": F.silu}
-MOST_LAYERS = 1000  # as many as DeepNet has (Wang et al. 2022); 10⁹ would fill the memory first
+# DeepNet has 1,000 layers (Wang et al. 2022). Without a limit, a wrong number in a file would fill
+# the memory before anything could refuse it.
+MAX_LAYERS = 1000
 
 
 @dataclass
 class EncoderConfig:
-    """The sizes of an encoder, with BERT's values where BERT has only one.
+    """The sizes and settings of a `BertEncoder`.
+
+    The defaults are the values that all BERTs of Devlin et al. (2019) have in common.
 
     Args:
         vocab_size: V, the number of tokens.
         hidden_size: H, the width of every hidden state.
         num_layers: the number of blocks, at most 1,000.
-        num_heads: A, attention heads per block; must divide `hidden_size`.
+        num_heads: A, the attention heads of a block; A must divide `hidden_size`.
         intermediate_size: the width inside the feed-forward part, usually 4H.
-        max_length: the largest T; there are as many position embeddings.
+        max_length: the largest length T of a row, which is the number of position embeddings.
         type_vocab_size: the number of segment types.
-        dropout: share of hidden values dropped in training.
+        dropout: the probability that a hidden value is dropped in training.
         layer_norm_eps: what layer norm adds to the variance.
-        pad_token_id: the token whose embedding starts at zero and gets no gradient as an input;
-            None if there is none.
-        activation: "gelu", "gelu_tanh", "relu" or "silu".
-        attention_dropout: share of attention weights dropped in training; None means `dropout`.
-        initializer_range: standard deviation of the initial weights.
+        pad_token_id: the token for padding. Its embedding starts at zero, and gets no gradient when
+            the token is an input. None if there is no such token.
+        activation: "gelu", "gelu_tanh", "relu", "silu", "softmax", or "linear" for none.
+        attention_dropout: the probability that an attention weight is dropped in training; None
+            means the same as `dropout`.
+        initializer_range: the standard deviation of the initial weights.
 
     Raises:
-        ValueError: a value outside what is said here, by its name.
+        ValueError: a value outside the limits given here. The message names it.
+
+    >>> config = EncoderConfig(8192, 256, num_layers=4, num_heads=4, intermediate_size=1024)
+    >>> sum(weight.numel() for weight in BertEncoder(config).parameters())
+    5388288
     """
 
     vocab_size: int
@@ -76,21 +81,24 @@ class EncoderConfig:
         self.dropout = probability("dropout", self.dropout)
         if self.attention_dropout is not None:
             self.attention_dropout = probability("attention_dropout", self.attention_dropout)
-        if self.activation not in ACTIVATIONS:
-            wanted = f"one of {', '.join(ACTIVATIONS)} is needed"
-            raise ValueError(f"activation={self.activation!r}; {wanted}")
+        choice("activation", self.activation, ACTIVATIONS)
 
     @property
-    def attention_share(self):
-        """The share of attention weights that is dropped in training."""
+    def attention_dropout_p(self):
+        """The probability that an attention weight is dropped, with None replaced by `dropout`."""
         return self.dropout if self.attention_dropout is None else self.attention_dropout
 
 
 def check_sizes(config):
-    """What holds for the sizes of any encoder: the ValueErrors of `EncoderConfig` and others."""
+    """Check the settings that every encoder has, and make plain Python numbers of them.
+
+    Raises:
+        ValueError: a setting that makes no encoder, such as a negative width or a number of heads
+            that does not divide `hidden_size`.
+    """
     for name in [size.name for size in fields(config) if size.type is int]:
         setattr(config, name, whole_number(name, getattr(config, name), most=2**31 - 1))
-    whole_number("num_layers", config.num_layers, most=MOST_LAYERS)
+    whole_number("num_layers", config.num_layers, most=MAX_LAYERS)
     H, A = config.hidden_size, config.num_heads
     if H % A:
         raise ValueError(f"hidden_size={H} cannot be divided among num_heads={A}")
@@ -102,52 +110,64 @@ def check_sizes(config):
 
 # ------------------------------------------------------------------------------------ dropout
 #
-# Random numbers are the dearest part of dropout on a processor: `F.dropout` draws one for each
-# value, and that took a fifth of a training step in bf16. One number of 64 bits holds four of 16
-# bits, and 16 bits are enough to decide. `python -m benchmarks.dropout` compares the two.
+# On a CPU, drawing random numbers is the most expensive part of dropout. `F.dropout` draws a number
+# for each value, which took a fifth of a training step in bf16. `drop` draws one number of 64 bits
+# for four values, because 16 bits are enough to decide about one value.
+# `python -m benchmarks.dropout` compares the two.
 
-LEVELS = 2**16  # what 16 bits can tell apart
+LEVELS = 2**16  # how many different numbers 16 bits can hold
 
 
-def drop(values, share):
-    """Dropout (Srivastava et al. 2014): a value is 0 with chance p, else 1/(1 − p) times itself.
+def drop(values, p):
+    """Dropout (Srivastava et al. 2014): each value becomes 0 with probability p.
 
-    Unbiased: a value v has the mean p · 0 + (1 − p) · v/(1 − p) = v. The p that decides and the p
-    of the factor are the same, `share` rounded to 1/65,536 (0.1 is 0.100006), so that rounding
-    changes how much is dropped, by 0.00001 at most, and not the mean. The factor has the precision
-    of the values: in bf16, 1/0.9 is 1.109, as in `F.dropout`.
+    A value that is kept is multiplied by 1/(1 − p). The mean of a value v therefore stays the same:
+    p · 0 + (1 − p) · v/(1 − p) = v.
+
+    On a CPU p is rounded to a multiple of 1/65,536, so that 0.1 becomes 0.100006. The rounded p
+    also gives the factor 1/(1 − p). Rounding therefore changes how many values are dropped, by
+    0.00001 of them at most, but it does not change the mean. The factor has the precision of the
+    values: in bf16 1/0.9 is 1.109, as in `F.dropout`.
 
     Args:
-        values: (...), floating point, on any device; off the CPU, `F.dropout` is called.
-        share: p, the chance of each value to be dropped.
+        values: (...), floating point, on any device. On a GPU `F.dropout` is called.
+        p: the probability that a value is dropped.
 
     Returns:
         A new tensor (...). Where a value was dropped, its gradient is 0 as well.
 
     Raises:
-        ValueError: a share that is no probability.
+        ValueError: p is not in 0..1.
 
     >>> drop(torch.ones(3), 1.0)
     tensor([0., 0., 0.])
     """
-    cut = round(probability("share", share) * LEVELS)  # p = cut / 65,536
+    cut = round(probability("p", p) * LEVELS)  # p = cut / 65,536
     if values.device.type != "cpu" or cut in (0, LEVELS):
-        return F.dropout(values, share)
-    # 1) Draw a quarter as many numbers of 64 bits as there are values, and read each as four of 16.
+        return F.dropout(values, p)
+    # 1) Draw a quarter as many 64-bit numbers as there are values, and read each as four numbers
+    #    of 16 bits.
     count = values.numel()
     wide = torch.empty(-(-count // 4), dtype=torch.int64).random_(-(2**63), None)
-    narrow = wide.view(torch.int16)[:count].view(values.shape)  # −32,768..32,767, all as likely
-    # 2) `cut` of these 65,536 numbers drop their value; the others keep it.
+    narrow = wide.view(torch.int16)[:count].view(values.shape)  # uniform in −32,768..32,767
+    # 2) Of these 65,536 numbers, `cut` drop their value and the others keep it.
     kept = narrow >= cut - LEVELS // 2
     # 3) Multiply by 0 or by 1/(1 − p).
     return values * kept.to(values.dtype).mul_(LEVELS / (LEVELS - cut))
 
 
 class Dropout(nn.Dropout):
-    """`nn.Dropout` by way of `drop`: it acts in training only. No share of NaN passes."""
+    """`nn.Dropout` computed by `drop`. It drops values in training mode only.
 
-    def __init__(self, share):
-        super().__init__(probability("dropout", share))
+    Args:
+        p: the probability that a value is dropped.
+
+    Raises:
+        ValueError: p is not in 0..1; unlike torch, this refuses NaN as well.
+    """
+
+    def __init__(self, p):
+        super().__init__(probability("dropout", p))
 
     def forward(self, values):
         """(...) to (...)."""
@@ -158,38 +178,58 @@ class Dropout(nn.Dropout):
 
 
 def attention_weights(query, key, mask=None):
-    """softmax(QKᵀ/√D) over the real keys: (B, A, T, D) twice to (B, A, T, T), [query, key].
+    """The weights softmax(QKᵀ/√D) with which each query attends to each key.
 
-    Exactly 0 where `mask` is False, and so all 0 in a row without real keys.
+    Args:
+        query: (B, A, T, D).
+        key: (B, A, S, D).
+        mask: bool, True where a query may attend to a key, of a shape that broadcasts to
+            (B, A, T, S); None: every query may attend to every key.
+
+    Returns:
+        (B, A, T, S), [query, key]. A weight is exactly 0 where the mask is False. If the mask
+        allows a query no key at all, all its weights are 0.
     """
     scores = query @ key.transpose(-2, -1) * query.shape[-1] ** -0.5
     if mask is None:
         return scores.softmax(-1)
-    # The lowest number, not −∞, which would make NaN in a row without real keys, also backward.
+    # With −∞ instead of the lowest number, a query without any key would get NaN, in the forward
+    # and in the backward pass.
     weights = scores.masked_fill(~mask, torch.finfo(scores.dtype).min).softmax(-1)
     return weights.masked_fill(~mask, 0.0)
 
 
-def attend(query, key, value, mask, *, share=0.0, need_weights=False):
-    """Values mixed by attention: (B, A, T, D), and the weights (B, A, T, S) if they were made.
+def attend(query, key, value, mask, *, dropout_p=0.0, need_weights=False):
+    """Attention: for each query, the mean of the values, weighted by `attention_weights`.
 
     Args:
-        query, key, value: (B, A, T, D), (B, A, S, D), (B, A, S, D).
-        mask: True where a query may see a key, of a shape that fits the weights; None: all may.
-        share: share of the weights to drop.
-        need_weights: whether the weights are wanted. They are those before dropout.
+        query: (B, A, T, D).
+        key, value: (B, A, S, D).
+        mask: as for `attention_weights`.
+        dropout_p: the probability that a weight is dropped.
+        need_weights: whether to return the weights.
+
+    Returns:
+        The mixed values (B, A, T, D), and the weights (B, A, T, S) before dropout. Instead of the
+        weights there may be None if they are not needed.
     """
-    # On a processor the fused form makes the weights as well when it has to drop some, and drops
-    # them slowly.
-    if need_weights or share and query.device.type == "cpu":
+    # torch's fused form returns no weights. On a CPU it computes them all the same when it has to
+    # drop some, and its dropout is slow.
+    if need_weights or dropout_p and query.device.type == "cpu":
         weights = attention_weights(query, key, mask)
-        return drop(weights, share) @ value, weights
-    options = {"attn_mask": mask, "dropout_p": share}
+        return drop(weights, dropout_p) @ value, weights
+    options = {"attn_mask": mask, "dropout_p": dropout_p}
     return F.scaled_dot_product_attention(query, key, value, **options), None
 
 
+# ------------------------------------------------------------------------------------ encoder
+
+
 class Embeddings(nn.Module):
-    """A token's vector: what it is, where it stands, and its segment, summed and normalised."""
+    """One vector for each token: the sum of three embeddings, normalised.
+
+    The three are the embeddings of the token, of its position in the row, and of its segment type.
+    """
 
     def __init__(self, config):
         super().__init__()
@@ -201,16 +241,20 @@ class Embeddings(nn.Module):
         self.dropout = Dropout(config.dropout)
 
     def forward(self, input_ids, token_type_ids=None, positions=None):
-        """(B, T) ids to (B, T, H). Without `token_type_ids` every token is of type 0.
+        """Token ids (B, T) to vectors (B, T, H), or (N,) to (N, H).
 
-        With `positions` (N,), of real tokens in their rows, (N,) ids to (N, H).
+        Args:
+            input_ids: (B, T); or, with `positions`, the N real tokens of a batch, (N,).
+            token_type_ids: segment types, of the shape of `input_ids`; None: every token has type
+                0.
+            positions: (N,), the position of each token in its row; None: 0..T−1 in every row.
         """
         types = self.token_type.weight[0]  # (H,)
         if token_type_ids is not None:
             known_ids("token_type_ids", token_type_ids, self.token_type.num_embeddings)
             types = self.token_type(token_type_ids)  # (B, T, H)
         if positions is None:
-            places = self.position.weight[: input_ids.shape[1]]  # (T, H), from the left edge
+            places = self.position.weight[: input_ids.shape[1]]  # (T, H)
         else:
             places = self.position(positions)  # (N, H)
         known_ids("input_ids", input_ids, self.word.num_embeddings)
@@ -219,41 +263,61 @@ class Embeddings(nn.Module):
 
 
 class SelfAttention(nn.Module):
-    """Every position asks all real ones, in A heads at once (Vaswani et al. 2017, section 3.2)."""
+    """Attention of every position to all real ones, in A heads (Vaswani et al. 2017, section 3.2).
+
+    Args:
+        config: an `EncoderConfig`.
+    """
 
     def __init__(self, config):
         super().__init__()
-        self.num_heads, self.dropout = config.num_heads, config.attention_share
-        # One product for the three is faster than three; their rows stand in this order.
+        self.num_heads, self.dropout = config.num_heads, config.attention_dropout_p
+        # One product that makes query, key and value is faster than three. In the rows of the
+        # matrix the query comes first, then the key, then the value.
         self.query_key_value = nn.Linear(config.hidden_size, 3 * config.hidden_size)
         self.output = nn.Linear(config.hidden_size, config.hidden_size)
 
     def forward(self, hidden, mask=None, need_weights=False, select=None, layout=None):
-        """(B, T, H) to (B, T, H), and the weights (B, A, T, T) or None.
+        """Hidden states (B, T, H) to (B, T, H), and the attention weights.
 
-        `mask`, (B, 1, 1, T), is True at real keys. `select` is that of `BertEncoder.forward`. With
-        an `Unpadded` layout (N, H), real tokens only, to (N, H).
+        Args:
+            hidden: (B, T, H); or, with `layout`, the real tokens of the batch, (N, H).
+            mask: (B, 1, 1, T), True at keys that are real tokens; None: all are.
+            need_weights: whether to return the weights.
+            select: a function that picks rows, as for `BertEncoder.forward`.
+            layout: an `Unpadded` of the batch, or None.
+
+        Returns:
+            The attended states, of the shape of `hidden` or the rows that `select` picks; and the
+            weights (B, A, T, T), or None.
         """
-        # 1) Each position's query, key and value, cut into heads; D = H/A.
-        share = self.dropout if self.training else 0.0
+        # 1) Make query, key and value of each position, and cut them into heads of D = H/A numbers.
+        dropout_p = self.dropout if self.training else 0.0
         projected = self.query_key_value(hidden).unflatten(-1, (3, self.num_heads, -1))
-        # 2) Values, mixed by how well their keys answer the query; the heads side by side again.
+        # 2) Mix the values by attention, and put the heads side by side again.
         if layout is not None:
-            mixed, weights = layout.mix(*projected.unbind(1), attend, share=share)  # (N, H)
+            query, key, value = projected.unbind(1)  # each (N, A, D)
+            mixed, weights = layout.mix(query, key, value, attend, dropout_p=dropout_p)  # (N, H)
         else:
             query, key, value = projected.permute(2, 0, 3, 1, 4)  # each (B, A, T, D)
-            mixed, weights = attend(query, key, value, mask, share=share, need_weights=need_weights)
+            options = {"dropout_p": dropout_p, "need_weights": need_weights}
+            mixed, weights = attend(query, key, value, mask, **options)
             mixed = mixed.transpose(1, 2).flatten(2)  # (B, A, T, D) to (B, T, H)
-        # 3) Mixed by one more matrix.
+        # 3) Mix the heads by one more matrix.
         attended = self.output(mixed if select is None else select(mixed))
         return attended, weights if need_weights else None
 
     def extra_repr(self):
+        """The settings that the sizes of the parts do not show, for `print`."""
         return f"num_heads={self.num_heads}, dropout={self.dropout}"
 
 
 class Block(nn.Module):
-    """Attention, then feed-forward; each adds to its input, and the sum is normalised after it."""
+    """Attention, then a feed-forward part. Each adds to its input, and the sum is normalised.
+
+    Args:
+        config: an `EncoderConfig`.
+    """
 
     def __init__(self, config):
         super().__init__()
@@ -267,9 +331,12 @@ class Block(nn.Module):
         self.dropout = Dropout(config.dropout)
 
     def forward(self, hidden, mask=None, need_weights=False, select=None, layout=None):
-        """(B, T, H) to (B, T, H) or the rows that `select` picks, and the weights or None."""
+        """Hidden states (B, T, H) to (B, T, H), and the attention weights.
+
+        Arguments and results are those of `SelfAttention.forward`.
+        """
         attended, weights = self.attention(hidden, mask, need_weights, select, layout)
-        # From here on each position is by itself, so that only the picked ones are computed.
+        # From here on each position is computed by itself, so that the picked rows are enough.
         hidden = hidden if select is None else select(hidden)
         hidden = self.attention_norm(self.dropout(attended) + hidden)
         hidden = self.feed_forward_norm(self.dropout(self.feed_forward(hidden)) + hidden)
@@ -279,38 +346,47 @@ class Block(nn.Module):
         """(..., H) to (..., H), each position by itself."""
         wide = self.expand(hidden)  # (..., 4H), the largest tensor of the encoder
         if self.activation is F.gelu and not torch.is_grad_enabled():
-            # Written over its input, which saves a twentieth of a pass. A hook on `expand` that
-            # keeps what it is shown has to copy it.
+            # GELU overwrites its input, which saves a twentieth of a forward pass. A forward hook
+            # on `expand` that keeps its output must therefore copy it.
             return self.contract(F.gelu(wide, out=wide))
-        return self.contract(self.activation(wide))
+        return self.contract(wide if self.activation is None else self.activation(wide))
 
     def extra_repr(self):
-        return f"activation={self.activation.__name__}"
+        """The activation, for `print`."""
+        return f"activation={activation_name(self.activation)}"
 
 
 class EncoderOutput(NamedTuple):
-    """What `BertEncoder` returns when more than its last layer is asked for."""
+    """What an encoder returns when it is asked for more than the hidden states of its last block.
 
-    last: torch.Tensor  # (B, T, H), or the rows that were selected
-    hidden_states: tuple | None  # num_layers + 1 of (B, T, H): the embeddings, then each block
-    attentions: tuple | None  # each block's weights: num_layers of (B, A, T, T), [query, key]
+    Attributes:
+        last: (B, T, H), the hidden states of the last block, or the rows of them that were picked.
+        hidden_states: num_layers + 1 tensors (B, T, H), the embeddings and the states after each
+            block; None if they were not asked for.
+        attentions: num_layers tensors (B, A, T, T), [query, key], the attention weights of each
+            block; None if they were not asked for.
+    """
+
+    last: torch.Tensor
+    hidden_states: tuple | None
+    attentions: tuple | None
 
 
 class BertEncoder(nn.Module):
     """Token ids in, one contextual vector for each token out.
 
-    What stands at padded positions can never change the output at a real one. Positions are
-    counted from the left edge of the row, padding included, as in BERT: pad on the right unless you
-    mean it.
+    The tokens at padded positions never change the output at a real position. Positions are counted
+    from the left edge of the row, padding included, as in BERT; rows should therefore be padded on
+    the right.
 
     Args:
         config: an `EncoderConfig`.
-        unpadded: whether to leave padding out, as lesson 16 does, where the mask lies on a
-            processor and no layer's states are asked for; 0 is returned there. The attribute may be
-            changed at any time.
+        unpadded: whether to leave out padding, as the lesson on the encoder of today does. This is
+            done where the mask is on the CPU and no hidden states or attention weights are asked
+            for; the output at padding is 0 then. The attribute may be changed at any time.
     """
 
-    selects = True  # `forward` takes `select`; `MaskedLanguageModel` asks for this
+    selects = True  # `MaskedLanguageModel` asks for this: `forward` takes the argument `select`
 
     def __init__(self, config, *, unpadded=False):
         super().__init__()
@@ -323,25 +399,28 @@ class BertEncoder(nn.Module):
         self, input_ids, attention_mask=None, token_type_ids=None, *,
         output_hidden_states=False, output_attentions=False, select=None,
     ):  # fmt: skip
-        """Hidden states of the last block; of all blocks, and the attention weights, on request.
+        """The hidden states of the last block; on request also those of all blocks, and weights.
 
         Args:
             input_ids: (B, T) integers, T at most `max_length`.
             attention_mask: (B, T), 1 or True at real tokens, 0 or False at padding; None: all real.
-            token_type_ids: (B, T) segment types; None means type 0 everywhere.
-            output_hidden_states, output_attentions: what to return besides. The weights are the
-                ones that this very pass has used, before dropout.
-            select: a function that picks rows of (B, T, H). Only they are returned, and the last
-                block computes only them: each is made from the whole row by attention, and after
-                that depends on itself alone.
+            token_type_ids: (B, T) segment types; None: type 0 everywhere.
+            output_hidden_states: whether to return the hidden states of all blocks.
+            output_attentions: whether to return the attention weights of all blocks. They are the
+                weights of this forward pass, before dropout.
+            select: a function that picks rows of (B, T, H). Only these rows are returned, and the
+                last block computes little else: its attention reads all rows, but what follows
+                attention depends on one row only.
 
         Returns:
-            (B, T, H), or what `select` picks of it; an `EncoderOutput` if either flag is set.
+            (B, T, H), or what `select` picks of it; an `EncoderOutput` if hidden states or
+            attention weights are asked for.
 
         Raises:
-            ValueError: a row longer than `max_length`, types or a mask of another shape, a mask
-                with other values.
-            IndexError: on a processor, ids or types outside their vocabulary.
+            ValueError: a row longer than `max_length`; segment types or a mask of another shape; a
+                mask with other values.
+            IndexError: ids or segment types outside their vocabulary. This is checked on a CPU
+                only, because a check on a GPU would synchronise.
         """
         if input_ids.shape[1] > self.config.max_length:
             limit = f"this encoder has max_length={self.config.max_length}; truncate them"
@@ -349,7 +428,7 @@ class BertEncoder(nn.Module):
         if token_type_ids is not None:
             same_shape("token_type_ids", token_type_ids, "input_ids", input_ids)
         more = output_hidden_states or output_attentions
-        mask = layout = None  # which is faster, if nothing is padded
+        mask = layout = None  # both stay None where nothing is padded, because that is faster
         if attention_mask is not None:
             real = real_mask("attention_mask", attention_mask, "input_ids", input_ids)  # (B, T)
             if not (can_look(real) and real.all()):
@@ -378,7 +457,15 @@ class BertEncoder(nn.Module):
 
 
 def initialise(model, std):
-    """BERT's initial weights: normal, biases 0; layer norms start as 1 and 0 by themselves."""
+    """Give a model BERT's initial weights.
+
+    Matrices and embeddings are drawn from a normal distribution of mean 0; biases and the embedding
+    of the padding token become 0. Layer norms keep torch's initial values, 1 and 0.
+
+    Args:
+        model: a module, whose weights are replaced.
+        std: the standard deviation.
+    """
     for module in model.modules():
         if isinstance(module, (nn.Linear, nn.Embedding)):
             nn.init.normal_(module.weight, std=std)

@@ -1,7 +1,8 @@
-"""The masked-LM head: a score for every token, only where one is asked for. Built in lesson 05.
+"""The masked-LM head: hidden states in, a score for every token of the vocabulary out.
 
-KerasHub has a layer of the same name and behaviour; the arithmetic is that of transformers'
-`BertLMPredictionHead`.
+The head computes scores only at the positions where they are asked for. KerasHub has a layer of the
+same name and behaviour, and the arithmetic is that of transformers' `BertLMPredictionHead`. Built
+in the lesson on the head.
 """
 
 import torch
@@ -11,34 +12,56 @@ import torch.nn.functional as F
 from mlm_lib.checks import choice, ids, number, refused
 
 
+def gelu_tanh(x):
+    """GELU in its approximation by tanh (Hendrycks and Gimpel 2016, section 2)."""
+    return F.gelu(x, approximate="tanh")
+
+
 def softmax(scores):
-    """Probabilities over the last axis: the vocabulary, of logits."""
+    """Softmax over the last axis, which for logits is the vocabulary."""
     return scores.softmax(-1)
 
 
-ACTIVATIONS = {"linear": None, "gelu": F.gelu, "relu": F.relu, "silu": F.silu, "softmax": softmax}
+# The activations that have a name, in the head and in the feed-forward part of the encoder.
+ACTIVATIONS = {
+    "linear": None,  # as Keras calls it when there is no activation
+    "gelu": F.gelu,
+    "gelu_tanh": gelu_tanh,
+    "relu": F.relu,
+    "silu": F.silu,
+    "softmax": softmax,
+}
 
 
 class MaskedLMHead(nn.Module):
-    """Gather, dense, activation, layer norm, projection to the vocabulary, bias.
+    """Scores for every token of the vocabulary, from hidden states (Devlin et al. 2019).
 
-    Devlin et al. (2019). With `token_embedding` the projection *is* the embedding matrix (Press and
-    Wolf 2017): one parameter under two names, which stays one when the model is trained, moved or
-    deep-copied. Without it the head owns a matrix.
+    The steps are: gather the asked positions, a dense layer, an activation, layer norm, the
+    projection to the vocabulary, and a bias for each token.
+
+    With `token_embedding` the projection *is* the embedding matrix (Press and Wolf 2017): one
+    parameter under two names, which stays one parameter when the model is trained, moved to a
+    device or deep-copied. Without `token_embedding` the head has a matrix of its own.
 
     Args:
         hidden_size: H, the width of the hidden states.
-        vocab_size: V. May be left out if `token_embedding` is given.
+        vocab_size: V, the number of tokens. It may be left out if `token_embedding` is given.
         token_embedding: an `nn.Embedding` (V, H) to tie the projection to.
-        activation: "gelu", "relu", "silu", "softmax" or any callable; None or "linear" for none.
-        output_activation: the same, applied to the logits.
+        activation: "gelu", "gelu_tanh", "relu", "silu", "softmax" or any callable; None or "linear"
+            for none.
+        output_activation: the same, applied to the logits. KerasHub's layer, for example, is used
+            with "softmax" to return probabilities.
         layer_norm_eps: what layer norm adds to the variance.
-        bias: whether the dense layer and the layer norm have one; ModernBERT's have none. The
-            projection always has.
+        bias: whether the dense layer and the layer norm have a bias; in ModernBERT they have none.
+            The projection always has one.
 
     Raises:
-        ValueError: neither a vocabulary size nor an embedding, or both and they differ; an
-            activation of another name; an eps that is negative or not finite.
+        ValueError: there is neither a vocabulary size nor an embedding, or there are both and they
+            differ; an activation of another name; a `layer_norm_eps` that is negative or not
+            finite.
+
+    >>> MaskedLMHead(8, vocab_size=11)(torch.zeros(2, 5, 8)).shape
+    torch.Size([2, 5, 11])
     """
 
     def __init__(
@@ -55,48 +78,50 @@ class MaskedLMHead(nn.Module):
             both = f"vocab_size={vocab_size}, but token_embedding has {rows} rows"
             raise ValueError(f"{both}; they must be equal")
         self.vocab_size = rows
-        self.activation = _function("activation", activation)
-        self.output_activation = _function("output_activation", output_activation)
+        self.activation = _callable("activation", activation)
+        self.output_activation = _callable("output_activation", output_activation)
         eps = number("layer_norm_eps", layer_norm_eps, least=0)
         self.dense = nn.Linear(hidden_size, hidden_size, bias=bias)
         self.norm = nn.LayerNorm(hidden_size, eps=eps, bias=bias)
-        # The whole embedding is kept, not only its weight, so that a weight replaced or moved to a
-        # device is still shared.
+        # The head keeps the embedding and not its weight, because the module that holds a weight
+        # may replace it by another tensor, for example when it is moved to a device.
         self.token_embedding = token_embedding
         self.projection = None if self.tied else nn.Parameter(torch.empty(rows, hidden_size))
         self.bias = nn.Parameter(torch.zeros(rows))
         for weight in (self.dense.weight, self.projection):
             if weight is not None:
-                nn.init.normal_(weight, std=0.02)  # as BERT initialises
+                nn.init.normal_(weight, std=0.02)  # BERT's initial weights
         if bias:
             nn.init.zeros_(self.dense.bias)
 
     @property
     def tied(self):
-        """Whether the projection is the token embedding's matrix."""
+        """Whether the projection is the matrix of the token embedding."""
         return self.token_embedding is not None
 
     @property
     def weight(self):
-        """The projection, (V, H)."""
+        """The matrix of the projection, (V, H)."""
         return self.token_embedding.weight if self.tied else self.projection
 
     def forward(self, hidden, mask_positions=None):
         """Logits at the asked positions, or what `output_activation` makes of them.
 
         Args:
-            hidden: (B, T, H); without `mask_positions` any (..., H), such as states that are
-                gathered already.
-            mask_positions: None for all positions; or (B, M) integers, whose M may differ from call
-                to call and whose padding may name any position: its scores are the caller's to
-                weight; or (B, T) bool.
+            hidden: hidden states (B, T, H). Without `mask_positions` they may have any shape
+                (..., H); they may have been gathered before, for example.
+            mask_positions: where scores are asked for. None: everywhere. Integers (B, M): at these
+                M positions of each row, where M may differ between calls. Rows with fewer
+                questions are padded with any valid position; the caller gives the scores there a
+                weight of 0. Bool (B, T): at the True positions.
 
         Returns:
-            (B, T, V); or (B, M, V); or (N, V) for the N true positions, in row-major order.
+            (B, T, V) for None; (B, M, V) for integers; (N, V) for the N True positions of a bool
+            tensor, in row-major order.
 
         Raises:
             ValueError: a `mask_positions` of another shape, or neither integer nor bool.
-            IndexError: a position outside 0..T−1.
+            IndexError: a position that is not in 0..T−1.
         """
         if mask_positions is not None:
             index = flat_index(mask_positions, *hidden.shape[:2])
@@ -108,21 +133,27 @@ class MaskedLMHead(nn.Module):
         return logits if self.output_activation is None else self.output_activation(logits)
 
     def extra_repr(self):
-        """What `print(head)` adds to the list of parts."""
+        """The sizes and activations, for `print(head)`."""
         sizes = f"hidden_size={self.hidden_size}, vocab_size={self.vocab_size}, tied={self.tied}"
-        names = _name(self.activation), _name(self.output_activation)
+        names = activation_name(self.activation), activation_name(self.output_activation)
         return f"{sizes}, activation={names[0]}, output_activation={names[1]}"
 
 
-def _function(name, activation):
-    """A callable from itself or from its name; None for none, which Keras calls linear."""
+def _callable(name, activation):
+    """The function of an activation that is given by name, or is callable already, or is None."""
     if activation is None or callable(activation):
         return activation
     return ACTIVATIONS[choice(name, activation, ACTIVATIONS)]
 
 
-def _name(function):
-    """What an activation is called, for `repr`: the same in each process."""
+def activation_name(function):
+    """The name of an activation, for the description of a module.
+
+    The name of a function is the same in each process, while its `repr` contains an address.
+
+    >>> activation_name(F.gelu), activation_name(nn.PReLU())
+    ('gelu', 'PReLU')
+    """
     return getattr(function, "__name__", type(function).__name__)
 
 
@@ -130,14 +161,14 @@ def _name(function):
 
 
 def flat_index(mask_positions, batch, length):
-    """Where the asked positions lie among the B·T rows of `hidden.flatten(0, 1)`.
+    """Row numbers of the asked positions in `hidden.flatten(0, 1)`, which has B·T rows.
 
     Args:
         mask_positions: (B, M) integers or (B, T) bool, as `MaskedLMHead.forward` takes them.
         batch, length: B and T.
 
     Returns:
-        (B, M), or (N,) for the N true positions in row-major order; long.
+        (B, M), or (N,) for the N True positions in row-major order; long.
 
     Raises:
         ValueError, IndexError: as `MaskedLMHead.forward`.
@@ -151,7 +182,7 @@ def flat_index(mask_positions, batch, length):
             raise refused("mask_positions", mask_positions, f"a bool tensor ({batch}, {length})")
         return mask_positions.flatten().nonzero().squeeze(1)
     positions = ids("mask_positions", mask_positions, "(B, M)").long()
-    if len(positions) != batch:  # one row would be taken for all
+    if len(positions) != batch:  # a single row would be broadcast to all rows
         raise refused("mask_positions", mask_positions, f"a tensor ({batch}, M)")
     outside = (positions < 0) | (positions >= length)
     if outside.any():
@@ -162,8 +193,17 @@ def flat_index(mask_positions, batch, length):
 
 
 def gather(hidden, index):
-    """The rows of (B, T, H) that a `flat_index` names, on any device: `(*index.shape, H)`."""
-    from_cpu = index.device.type == "cpu"  # which need not be waited for
+    """The rows of hidden states (B, T, H) whose numbers a `flat_index` gives.
+
+    Args:
+        hidden: (B, T, H).
+        index: row numbers of any shape, on the device of `hidden` or on the CPU.
+
+    Returns:
+        (*index.shape, H).
+    """
+    # A copy from the CPU to a GPU does not synchronise; the other direction would.
+    from_cpu = index.device.type == "cpu"
     places = index.flatten().to(hidden.device, non_blocking=from_cpu)
     rows = hidden.flatten(0, 1).index_select(0, places)
     return rows.view(*index.shape, hidden.shape[-1])

@@ -1,7 +1,8 @@
-"""The masked language model: embedder, contextualizer and head, put together. Built in lesson 07.
+"""The masked language model: an embedder, a contextualizer and a head, put together.
 
-Composition and outputs follow AllenNLP's `MaskedLanguageModel`; with the BERT encoder as embedder
-the numbers are those of transformers' `BertForMaskedLM`.
+Composition and outputs follow AllenNLP's `MaskedLanguageModel`. With the BERT encoder as embedder,
+the numbers are those of transformers' `BertForMaskedLM`. Built in the lesson on the masked language
+model.
 """
 
 from functools import partial
@@ -10,7 +11,7 @@ import torch
 import torch.nn as nn
 
 from mlm_lib.checks import ids, probability, real_mask, same_shape, whole_number
-from mlm_lib.encoder import ACTIVATIONS, BertEncoder
+from mlm_lib.encoder import BertEncoder
 from mlm_lib.heads import MaskedLMHead, flat_index, gather
 from mlm_lib.labels import IGNORE
 from mlm_lib.losses import masked_cross_entropy, weighted_cross_entropy
@@ -20,18 +21,19 @@ class MaskedLanguageModel(nn.Module):
     """Token ids in, scores for the hidden tokens out.
 
     Args:
-        embedder: ids to vectors (B, T, E): an `nn.Embedding`, which is called with the ids, or any
-            other module, called with `(input_ids, attention_mask, token_type_ids)` up to the last
-            that is given. One that says `selects = True` is also told `select`, which rows are
-            wanted, if nothing stands between it and the head (see `BertEncoder.forward`).
-        head: a `MaskedLMHead`, or a module called in its way.
-        contextualizer: if given, called as `contextualizer(vectors, mask)`, mask (B, T) bool, to
-            give (B, T, H).
-        dropout: share dropped from the contextual states before the head, in training.
+        embedder: token ids to vectors (B, T, E). An `nn.Embedding` is called with the ids only. Any
+            other module is called with `input_ids`, `attention_mask` and `token_type_ids`, up to
+            the last of the three that is given. If the module has an attribute `selects` that is
+            True, and there is no contextualizer, it is also called with `select`, a function that
+            picks the rows that are wanted (see `BertEncoder.forward`).
+        head: a `MaskedLMHead`, or a module that is called in the same way.
+        contextualizer: called as `contextualizer(vectors, mask)` with the mask (B, T) bool; it
+            returns contextual states (B, T, H). None: the vectors of the embedder go to the head.
+        dropout: the probability that a contextual value is dropped before the head, in training.
         top_k: k, how many candidates to name for each blank.
 
     Raises:
-        ValueError: a dropout that is no probability, a `top_k` below 1, a head with an output
+        ValueError: a `dropout` that is not in 0..1, a `top_k` below 1, or a head with an output
             activation.
     """
 
@@ -45,22 +47,33 @@ class MaskedLanguageModel(nn.Module):
 
     @property
     def cpu_inputs(self):
-        """What may lie there while the model is elsewhere, so that nobody waits. `train` asks."""
+        """Names of batch tensors to leave on the CPU when the model is on a GPU.
+
+        The model needs to know how many labels there are and which tokens are real. On the CPU it
+        can read these values without synchronising. `train` moves only the other tensors.
+        """
         mask = ("attention_mask",) if hasattr(self.embedder, "unpadded") else ()
         return ("labels", "weights", *mask)
 
     @classmethod
     def from_config(cls, config):
-        """A BERT with random weights: a `BertEncoder` and a head tied to its word embeddings.
+        """A new model with random weights: an encoder, and a head tied to its word embeddings.
 
-        A `ModernConfig` brings a `ModernEncoder` and a head of its own kind.
+        Args:
+            config: an `EncoderConfig` for a BERT, or a `ModernConfig` for a ModernBERT.
+
+        >>> from mlm_lib.encoder import EncoderConfig
+        >>> config = EncoderConfig(11, 8, num_layers=1, num_heads=2, intermediate_size=32)
+        >>> model = MaskedLanguageModel.from_config(config)
+        >>> model(torch.tensor([[2, 7, 4, 3]]))["logits"].shape
+        torch.Size([1, 4, 11])
         """
         if hasattr(config, "parts"):
             return cls(*config.parts())
         encoder = BertEncoder(config)
         head = MaskedLMHead(
             config.hidden_size, token_embedding=encoder.embeddings.word,
-            activation=ACTIVATIONS[config.activation], layer_norm_eps=config.layer_norm_eps,
+            activation=config.activation, layer_norm_eps=config.layer_norm_eps,
         )  # fmt: skip
         nn.init.normal_(head.dense.weight, std=config.initializer_range)
         return cls(encoder, head)
@@ -69,33 +82,39 @@ class MaskedLanguageModel(nn.Module):
         self, input_ids, attention_mask=None, token_type_ids=None, *,
         labels=None, mask_positions=None, target_ids=None, weights=None,
     ):  # fmt: skip
-        """Scores everywhere, at the labels, or at the blanks.
+        """Scores at every position, at the labels, or at the blanks.
 
         Args:
             input_ids: (B, T).
             attention_mask: (B, T), 1 or True at real tokens, 0 or False at padding; None: all real.
-                It and the labels may lie on the CPU with the model elsewhere: what is real, and how
-                many are asked, is then known without waiting for the device.
-            token_type_ids: (B, T) or None, as the embedder reads them.
-            labels: (B, T), −100 where nothing is asked.
-            mask_positions: (B, M), the blanks of each row. A padded blank is negative, or stands
-                on padding.
-            target_ids: (B, M), the tokens that were hidden there; −100 is ignored.
-            weights: (B,), how much each label of a row counts; None: all the same.
+                When the model is on a GPU, the mask and the labels may stay on the CPU. The model
+                then knows which tokens are real, and how many labels there are, without
+                synchronising.
+            token_type_ids: (B, T), or None, as the embedder takes them.
+            labels: (B, T), the hidden tokens, and −100 where nothing is predicted.
+            mask_positions: (B, M), the positions of each row's blanks. A row with fewer blanks is
+                padded with a negative number or with the position of a padding token.
+            target_ids: (B, M), the tokens that were hidden at `mask_positions`; −100 is ignored.
+            weights: (B,), the weight of each label of a row in the loss; None: all have the same.
 
         Returns:
-            A dictionary. With neither labels nor positions: `logits` (B, T, V).
-            With `labels`: `loss`; `logits` (N, V) at the labelled positions, in row-major order.
-            With `mask_positions`: `logits` (B, M, V); `probabilities` and `top_indices` (B, M, k),
-            the k likeliest tokens, best first; `blanks` (B, M), False where a blank is padding;
-            with `target_ids` also `loss`.
-            A loss is in nats, a mean over what is asked, weighted where there are `weights`, and 0
-            with a gradient path if nothing is.
+            A dictionary. If neither labels nor positions are given, it has `logits` (B, T, V).
+
+            With `labels` it has `loss`, and `logits` (N, V) at the N labelled positions in
+            row-major order.
+
+            With `mask_positions` it has `logits` (B, M, V); `top_indices` (B, M, k), the k
+            likeliest tokens, the likeliest first; `probabilities` (B, M, k), their probabilities;
+            and `blanks` (B, M), False where a blank is padding. With `target_ids` it also has
+            `loss`.
+
+            A loss is a mean over the predicted tokens, weighted if there are `weights`, in nats. It
+            is 0, with a gradient path, if nothing is predicted.
 
         Raises:
-            ValueError: labels beside positions or targets, weights without labels, shapes that do
-                not fit together.
-            IndexError: a blank beyond the row.
+            ValueError: labels together with positions or targets, weights without labels, or shapes
+                that do not fit together.
+            IndexError: a blank beyond the end of its row.
         """
         if labels is not None and (mask_positions is not None or target_ids is not None):
             raise ValueError("labels and mask_positions ask in two ways; give one of them")
@@ -116,11 +135,11 @@ class MaskedLanguageModel(nn.Module):
         return {"logits": self._logits(inputs, real)}
 
     def _logits(self, inputs, real, positions=None):
-        """(B, T, V), or (N, V) or (B, M, V) at positions in the forms that the head takes."""
+        """Logits at every position, (B, T, V), or at positions in a form that the head takes."""
         options = {}
         selects = getattr(self.embedder, "selects", False) and self.contextualizer is None
         if selects and positions is not None:
-            # The encoder leaves out most of its last block, and the head finds its rows gathered.
+            # The encoder gathers the rows inside its last block, so the head need not do it again.
             index = flat_index(positions, *real.shape)
             options, positions = {"select": partial(gather, index=index)}, None
         contextual = self.embedder(*inputs, **options)  # (B, T, E)
@@ -130,13 +149,13 @@ class MaskedLanguageModel(nn.Module):
 
     def _at_labels(self, inputs, real, labels, weights):
         """The output dictionary for `labels`."""
-        asked = same_shape("labels", labels, "input_ids", real) != IGNORE  # (B, T)
-        logits = self._logits(inputs, real, asked)
-        targets = labels[asked].to(logits.device, non_blocking=True)
+        labelled = same_shape("labels", labels, "input_ids", real) != IGNORE  # (B, T)
+        logits = self._logits(inputs, real, labelled)
+        targets = labels[labelled].to(logits.device, non_blocking=True)
         if weights is None:
             return {"loss": masked_cross_entropy(logits, targets), "logits": logits}
         same_shape("weights", weights, "the first column of labels", labels[:, 0])
-        each = weights[asked.nonzero()[:, 0]]  # (N,), those of the labels' rows
+        each = weights[labelled.nonzero()[:, 0]]  # (N,), the weight of each label's row
         each = each.to(logits.device, non_blocking=True)
         return {"loss": weighted_cross_entropy(logits, targets, each), "logits": logits}
 
@@ -146,43 +165,49 @@ class MaskedLanguageModel(nn.Module):
         if targets is not None:
             same_shape("target_ids", targets, "mask_positions", positions)
             targets = ids("target_ids", targets, "(B, M)").long()
-        # 1) Scores at every blank, and which blanks are asked: not −1, and not on padding.
+        # 1) Scores at every blank, and which blanks are real: not negative, and not on padding.
         places = positions.clamp(min=0)
         logits = self._logits(inputs, real, places)  # (B, M, V)
         blanks = (positions >= 0) & real.to(places.device).gather(1, places)  # (B, M)
-        # 2) The likeliest tokens, from scores of at least 32 bits.
+        # 2) The likeliest tokens. Their probabilities are computed in at least 32 bits.
         scores = logits.detach().to(torch.promote_types(logits.dtype, torch.float32))
         best = scores.softmax(-1).topk(min(self.top_k, logits.shape[-1]))
         output = {"logits": logits, "probabilities": best.values, "top_indices": best.indices}
         output["blanks"] = blanks
-        # 3) The loss, where the answers are known.
+        # 3) The loss, if the hidden tokens are given.
         if targets is not None:
             output["loss"] = masked_cross_entropy(logits, targets.masked_fill(~blanks, IGNORE))
         return output
 
     def decode(self, output, tokenizer):
-        """Adds the candidates' words to an output that has `top_indices`.
+        """Add the words of the candidates to an output that has `top_indices`.
 
         Args:
-            output: what a call with `mask_positions` returned. Without `blanks`, all are real.
+            output: what a call with `mask_positions` returned. If it has no `blanks`, all blanks
+                count as real.
             tokenizer: ours or transformers'.
 
         Returns:
-            A dictionary like `output` with `words`, B lists of M lists of k tokens; none at a pad.
+            A new dictionary: `output` with `words`, B lists of M lists of k tokens. The list of a
+            blank that is padding is empty.
         """
         best = output["top_indices"]  # (B, M, k)
         blanks = output.get("blanks", torch.ones(best.shape[:2]))
         words = []
         for row, real in zip(best.tolist(), blanks.tolist()):
-            words.append([tokens_of(tokenizer, k) if asked else [] for k, asked in zip(row, real)])
+            words.append([tokens_of(tokenizer, k) if one else [] for k, one in zip(row, real)])
         return {**output, "words": words}
 
     def extra_repr(self):
+        """The setting that no part shows, for `print`."""
         return f"top_k={self.top_k}"
 
 
 def tokens_of(tokenizer, ids):
-    """The tokens of some ids, None where the tokenizer has fewer tokens than the model rows."""
+    """The tokens of some ids.
+
+    A model may have more rows than its tokenizer has tokens. The token of such a row is None.
+    """
     if hasattr(tokenizer, "convert_ids_to_tokens"):
         return tokenizer.convert_ids_to_tokens(ids)
     return [tokenizer.tokens.get(index) for index in ids]

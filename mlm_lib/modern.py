@@ -1,12 +1,14 @@
-"""The encoder of today: ModernBERT, part by part from the encoder of lesson 06. In lesson 16.
+"""The encoder of today: ModernBERT, built part by part from the BERT encoder.
 
-Warner et al. (2024), "Smarter, Better, Faster, Longer"; equal to transformers' `ModernBertModel`.
-Against BERT: positions by rotation (Su et al. 2021), norms before the parts instead of after them
-(Xiong et al. 2020), no biases, GeGLU (Shazeer 2020), most layers see a window only (Beltagy et al.
-2020), and padding is not computed.
+Warner et al. (2024), "Smarter, Better, Faster, Longer"; it computes what transformers'
+`ModernBertModel` computes. It differs from BERT in six ways: positions are given by rotation (Su et
+al. 2021), layer norm comes before each part and not after it (Xiong et al. 2020), there are no
+biases, the feed-forward part is a GeGLU (Shazeer 2020), most layers attend to a window only
+(Beltagy et al. 2020), and padding is not computed. Built in the lesson on the encoder of today.
 """
 
 from dataclasses import dataclass, field
+from functools import partial
 
 import torch
 import torch.nn as nn
@@ -29,32 +31,38 @@ from mlm_lib.unpadded import Padded, Unpadded
 
 @dataclass
 class ModernConfig:
-    """The sizes of a `ModernEncoder`, with ModernBERT's values where it has only one.
+    """The sizes and settings of a `ModernEncoder`.
+
+    The defaults are the values that both sizes of ModernBERT have in common. Only `pad_token_id`
+    differs, because it depends on the tokenizer.
 
     Args:
         vocab_size: V, the number of tokens.
         hidden_size: H, the width of every hidden state.
         num_layers: the number of blocks, at most 1,000.
-        num_heads: A, attention heads per block; H/A must be a whole and even number.
-        intermediate_size: I, the width inside the feed-forward part; ModernBERT has 1.5H, and two
-            matrices of it where BERT has one.
-        window: a token of a local layer sees `window // 2` positions to each side, and itself.
-        global_every: block 0 and each so-manieth after it sees whole documents; with 1, all do.
-        max_length: how long rows are meant to be. Rotary positions need no table, so that longer
-            ones are computed as well; callers such as `fill_mask` heed it.
-        global_theta, local_theta: θ of the rotary positions in global and in local layers.
-        embedding_dropout: share of embeddings dropped in training.
-        attention_dropout: share of attention weights, and of attention's output.
-        mlp_dropout: share of the values inside the feed-forward part.
+        num_heads: A, the attention heads of a block; H/A must be a whole and even number.
+        intermediate_size: I, the width inside the feed-forward part. ModernBERT has 1.5H. A GeGLU
+            has two matrices of this width where BERT has one.
+        window: a token of a local layer attends to itself and to `window // 2` positions on each
+            side.
+        global_every: every `global_every`-th block, starting with block 0, attends to the whole
+            document. With 1, all blocks do.
+        max_length: how long rows are meant to be. Rotary positions need no table, so longer rows
+            can be computed as well; callers such as `fill_mask` keep to the limit.
+        global_theta: θ of the rotary positions in global layers.
+        local_theta: θ of the rotary positions in local layers.
+        embedding_dropout: the probability that a value of the embeddings is dropped in training.
+        attention_dropout: the same for attention weights, and for the output of attention.
+        mlp_dropout: the same for the values inside the feed-forward part.
         layer_norm_eps: what layer norm adds to the variance.
-        pad_token_id: the token whose embedding starts at zero and gets no gradient as an input;
-            None if there is none.
-        initializer_range: standard deviation of the initial weights; √(2·layers) times less where
-            a part's result is added to the stream.
-        initializer_cutoff: how many standard deviations off a weight may start.
+        pad_token_id: the token for padding. Its embedding starts at zero, and gets no gradient when
+            the token is an input. None if there is no such token.
+        initializer_range: the standard deviation of the initial weights. It is divided by
+            √(2 · num_layers) for matrices whose product is added to the residual stream.
+        initializer_cutoff: no initial weight is more than this many standard deviations from 0.
 
     Raises:
-        ValueError: a value outside what is said here, by its name.
+        ValueError: a value outside the limits given here. The message names it.
     """
 
     vocab_size: int
@@ -77,7 +85,7 @@ class ModernConfig:
 
     def __post_init__(self):
         check_sizes(self)
-        whole_number("window", self.window, least=2)  # a window of 1 would reach no one
+        whole_number("window", self.window, least=2)  # a window of 1 would hold the token alone
         H, A = self.hidden_size, self.num_heads
         if H // A % 2:
             raise ValueError(f"hidden_size={H} / num_heads={A} is odd; rotary positions turn pairs")
@@ -86,43 +94,47 @@ class ModernConfig:
         for name in ("global_theta", "local_theta", "initializer_cutoff"):
             setattr(self, name, number(name, getattr(self, name), above=0))
 
-    def reach(self, layer):
-        """How far to each side a token of a layer sees; None for the whole document.
+    def half_window(self, layer):
+        """How many positions to each side a token of a layer attends to; None in a global layer.
 
-        >>> [ModernConfig(9, 8, 5, 2, 12, window=6).reach(layer) for layer in range(5)]
+        >>> [ModernConfig(9, 8, 5, 2, 12, window=6).half_window(layer) for layer in range(5)]
         [None, 3, 3, None, 3]
         """
         return self.window // 2 if layer % self.global_every else None
 
     def parts(self):
-        """A `ModernEncoder` and ModernBERT's head, tied to its word embeddings."""
+        """A new `ModernEncoder` and a head as ModernBERT has, tied to the word embeddings.
+
+        `MaskedLanguageModel.from_config` calls this.
+        """
         encoder = ModernEncoder(self)
         head = MaskedLMHead(
             self.hidden_size, token_embedding=encoder.embeddings.word,
             layer_norm_eps=self.layer_norm_eps, bias=False,
         )  # fmt: skip
-        draw(head.dense.weight, self, added=True)
+        draw_initial(head.dense.weight, self, residual=True)
         return encoder, head
 
 
 # ------------------------------------------------------------------------------------ rotary
 #
-# Su et al. (2021). The numbers of a head are taken in pairs, as points of a plane, and the pair
-# number i of the token at position t is turned by the angle t / θ^(2i/D). A product of two turned
-# points depends on the difference of their angles, and so on how far apart the tokens are, and on
-# which of them comes first. Number i is paired with number i + D/2, as in transformers.
+# Su et al. (2021). The D numbers of a head are taken in pairs, and a pair is a point of a plane. At
+# position t of a row, pair number i is rotated by the angle t / θ^(2i/D). The product of two
+# rotated points depends on the difference of their angles: on how far apart the two tokens are, and
+# on which of them comes first. Number i of a head forms a pair with number i + D/2, as in
+# transformers.
 
 
-class Turns:
-    """The cosines and sines by which vectors at some positions are turned.
+class RotaryEmbedding:
+    """The cosines and sines that rotate vectors by their positions.
 
-    Angles and their cosines are of float32, whatever the precision of a model: that is how
-    transformers computes them, and what checkpoints were trained with.
+    Angles, cosines and sines are computed in float32, whatever the precision of the model, because
+    transformers computes them so and checkpoints were trained with them.
 
     Args:
-        positions: (N,) whole numbers, where the vectors stand.
+        positions: (N,) whole numbers, the positions of the vectors.
         head_size: D, an even number.
-        theta: θ; the slowest pair needs nearly 2πθ positions for a full turn.
+        theta: θ. The slowest pair needs nearly 2πθ positions for a full turn.
 
     Raises:
         ValueError: a θ that is not above 0.
@@ -133,164 +145,223 @@ class Turns:
         theta = number("theta", theta, above=0)
         pairs = torch.arange(0, head_size, 2, dtype=torch.float32, device=positions.device)
         angles = positions.float()[:, None] * (1.0 / theta ** (pairs / head_size))  # (N, D/2)
-        self.cos = angles.cos().repeat(1, 2)[:, None]  # (N, 1, D), for both of a pair
+        self.cos = angles.cos().repeat(1, 2)[:, None]  # (N, 1, D), for both numbers of a pair
         self.sin = angles.sin()[:, None]  # (N, 1, D/2)
 
-    def turn(self, vectors):
-        """(..., N, A, D) to the same, each of the A heads turned as its position says.
+    def rotate(self, vectors):
+        """Rotate the vectors of every head by their positions.
 
-        Half-precision vectors come back as float32, in which they are turned.
+        Args:
+            vectors: (..., N, A, D).
 
-        >>> Turns(torch.tensor([0, 1]), 2, 1.0).turn(torch.tensor([[[1.0, 0.0]], [[1.0, 0.0]]]))
+        Returns:
+            (..., N, A, D). Vectors in half precision are rotated in float32, and come back in
+            float32.
+
+        >>> rotary = RotaryEmbedding(torch.tensor([0, 1]), head_size=2, theta=1.0)
+        >>> rotary.rotate(torch.tensor([[[1.0, 0.0]], [[1.0, 0.0]]]))
         tensor([[[1.0000, 0.0000]],
         <BLANKLINE>
                 [[0.5403, 0.8415]]])
         """
         wide = torch.promote_types(vectors.dtype, torch.float32)
-        turn = _turned if torch.compiler.is_compiling() else _Turn.apply  # which cannot be exported
-        return turn(vectors, self.cos.to(wide), self.sin.to(wide))
+        # A function with a backward pass of its own cannot be exported.
+        rotate = _rotated if torch.compiler.is_compiling() else _Rotation.apply
+        return rotate(vectors, self.cos.to(wide), self.sin.to(wide))
 
 
-def _turned(vectors, cos, sin):
-    """(x, y) to (x cos − y sin, y cos + x sin)."""
+def _rotated(vectors, cos, sin):
+    """Each pair (x, y) becomes (x cos − y sin, y cos + x sin)."""
     vectors = vectors.to(cos.dtype)
-    turned = vectors * cos
+    rotated = vectors * cos
     half = sin.shape[-1]
-    turned[..., :half].addcmul_(vectors[..., half:], sin, value=-1)
-    turned[..., half:].addcmul_(vectors[..., :half], sin)
-    return turned
+    rotated[..., :half].addcmul_(vectors[..., half:], sin, value=-1)
+    rotated[..., half:].addcmul_(vectors[..., :half], sin)
+    return rotated
 
 
-class _Turn(torch.autograd.Function):
-    """`_turned`, and its gradient, which is turned back by the same angle."""
+class _Rotation(torch.autograd.Function):
+    """`_rotated`, with its backward pass: the gradient is rotated back by the same angles."""
 
     @staticmethod
     def forward(ctx, vectors, cos, sin):
         ctx.save_for_backward(cos, sin)
-        return _turned(vectors, cos, sin)
+        return _rotated(vectors, cos, sin)
 
     @staticmethod
     def backward(ctx, gradient):
         cos, sin = ctx.saved_tensors
-        return _Turn.apply(gradient, cos, -sin), None, None  # autograd narrows it again
+        # Autograd casts the result to the dtype of `vectors`.
+        return _Rotation.apply(gradient, cos, -sin), None, None
 
 
 # ------------------------------------------------------------------------------------ blocks
 
 
 class ModernAttention(nn.Module):
-    """Attention whose queries and keys are turned by their positions; global or in a window."""
+    """Attention with rotary positions, to the whole document or within a window.
+
+    Args:
+        config: a `ModernConfig`.
+        layer: the number of the block, which decides between the two.
+    """
 
     def __init__(self, config, layer):
         super().__init__()
         H = config.hidden_size
         self.num_heads, self.head_size = config.num_heads, H // config.num_heads
-        self.reach = config.reach(layer)
-        self.theta = config.global_theta if self.reach is None else config.local_theta
-        self.query_key_value = nn.Linear(H, 3 * H, bias=False)  # their rows stand in this order
+        self.half_window = config.half_window(layer)
+        self.theta = config.global_theta if self.half_window is None else config.local_theta
+        # In the rows of the matrix the query comes first, then the key, then the value.
+        self.query_key_value = nn.Linear(H, 3 * H, bias=False)
         self.output = nn.Linear(H, H, bias=False)
         self.dropout = Dropout(config.attention_dropout)
 
-    def forward(self, hidden, layout, turns, need_weights=False, select=None):
-        """(..., H) to (..., H) in a layout of `unpadded.py`, and the weights (B, A, T, T) or None.
+    def forward(self, hidden, layout, rotary, need_weights=False, select=None):
+        """Hidden states (..., H) to (..., H), and the attention weights.
 
-        `turns` are those of this layer's θ; `select` is that of `ModernEncoder.forward`.
+        Args:
+            hidden: (B, T, H) or (N, H), as `layout` has it.
+            layout: a `Padded` or an `Unpadded` of the batch.
+            rotary: the `RotaryEmbedding` of this layer's θ.
+            need_weights: whether to return the weights, which only a `Padded` batch has.
+            select: a function that picks rows, as for `ModernEncoder.forward`.
+
+        Returns:
+            The attended states, of the shape of `hidden` or the rows that `select` picks; and the
+            weights (B, A, T, T), or None.
         """
-        # 1) Each token's query, key and value, cut into heads; the first two turned.
+        # 1) Make query, key and value of each token, cut them into heads, and rotate the first two.
         projected = self.query_key_value(hidden).unflatten(-1, (3, self.num_heads, -1))
         query, key, value = projected.unbind(-3)  # each (B, T, A, D) or (N, A, D)
-        query, key = turns.turn(query), turns.turn(key)
-        # 2) Values mixed within each document, or within the window. A processor's way back is
-        #    slow in half precision, so what is to be trained stays in float32 for this step.
+        query, key = rotary.rotate(query), rotary.rotate(key)
+        # 2) Mix the values within each document, or within the window. On a CPU the backward pass
+        #    is slow in half precision, so in training this step stays in float32.
         device, narrow = hidden.device.type, value.dtype
-        wide = device == "cpu" and torch.is_grad_enabled()
-        parts = (part.to(query.dtype if wide else narrow) for part in (query, key, value))
-        share = self.dropout.p if self.training else 0.0
-        how = {"share": share, "need_weights": need_weights}
+        in_float32 = device == "cpu" and torch.is_grad_enabled()
+        dtype = query.dtype if in_float32 else narrow
+        query, key, value = query.to(dtype), key.to(dtype), value.to(dtype)
+        dropout_p = self.dropout.p if self.training else 0.0
+        attention = partial(attend, need_weights=need_weights)
         with torch.autocast(device, enabled=False):
-            mixed, weights = layout.mix(*parts, attend, self.reach, **how)  # (..., H)
-        # 3) The heads mixed by one more matrix.
+            mixed, weights = layout.mix(
+                query, key, value, attention, self.half_window, dropout_p=dropout_p
+            )  # (..., H)
+        # 3) Mix the heads by one more matrix.
         mixed = mixed.to(narrow)
         mixed = mixed if select is None else layout.pick(mixed, select)
         return self.dropout(self.output(mixed)), weights
 
     def extra_repr(self):
-        return f"num_heads={self.num_heads}, reach={self.reach}, theta={self.theta}"
+        """The settings that the sizes of the parts do not show, for `print`.
+
+        A training run is known by this description. The half window is therefore called `reach`, as
+        it was when older runs were saved: with another word they could not be resumed.
+        """
+        return f"num_heads={self.num_heads}, reach={self.half_window}, theta={self.theta}"
 
 
 class ModernBlock(nn.Module):
-    """Attention, then GeGLU; each reads a normalised copy of the stream and adds to the stream."""
+    """Attention, then GeGLU. Each reads a normalised copy of the residual stream and adds to it.
+
+    Args:
+        config: a `ModernConfig`.
+        layer: the number of the block.
+    """
 
     def __init__(self, config, layer):
         super().__init__()
         H, I = config.hidden_size, config.intermediate_size  # noqa: E741
-        # The embeddings are normalised already, so the first block does not do it again.
-        self.attention_norm = plain_norm(config) if layer else nn.Identity()
+        # The first block reads the embeddings, which are normalised already.
+        self.attention_norm = norm_without_bias(config) if layer else nn.Identity()
         self.attention = ModernAttention(config, layer)
-        self.feed_forward_norm = plain_norm(config)
+        self.feed_forward_norm = norm_without_bias(config)
         self.expand = nn.Linear(H, 2 * I, bias=False)
         self.contract = nn.Linear(I, H, bias=False)
         self.dropout = Dropout(config.mlp_dropout)
 
-    def forward(self, hidden, layout, turns, need_weights=False, select=None):
-        """(..., H) to (..., H) or the rows that `select` picks, and the weights or None."""
+    def forward(self, hidden, layout, rotary, need_weights=False, select=None):
+        """Hidden states (..., H) to (..., H), and the attention weights.
+
+        Arguments and results are those of `ModernAttention.forward`.
+        """
         normal = self.attention_norm(hidden)
-        attended, weights = self.attention(normal, layout, turns, need_weights, select)
+        attended, weights = self.attention(normal, layout, rotary, need_weights, select)
         hidden = (hidden if select is None else layout.pick(hidden, select)) + attended
         return hidden + self.feed_forward(self.feed_forward_norm(hidden)), weights
 
     def feed_forward(self, hidden):
-        """(..., H) to (..., H), each token by itself: half of the width gates the other half."""
+        """GeGLU: (..., H) to (..., H), each token by itself. One half of the width gates the other.
+
+        With the two halves v and g of the wide layer it computes (GELU(v) · g) W.
+        """
         values, gate = self.expand(hidden).chunk(2, -1)  # (..., I) each
         return self.contract(self.dropout(F.gelu(values) * gate))
 
 
 class ModernBlocks(nn.ModuleList):
-    """Blocks one after the other. A slice of them is a module of the same kind: `blocks[1:3]`."""
+    """Blocks one after the other. A slice, such as `blocks[1:3]`, is a module of the same kind."""
 
     def forward(self, hidden, mask=None, *, unpadded=True):
-        """Vectors (B, T, H), and a mask (B, T) of real ones or None, to (B, T, H), 0 at padding.
+        """Vectors (B, T, H) to (B, T, H), 0 at padding.
 
-        This is what `leakage.dependencies` can look at: which inputs does an output depend on?
+        The signature is the one that `leakage.dependencies` calls, so that it can tell on which
+        inputs an output depends.
+
+        Args:
+            hidden: (B, T, H).
+            mask: (B, T), 1 or True at real tokens; None: all real.
+            unpadded: as for `ModernEncoder`.
         """
         layout = layout_of("hidden", hidden[..., 0], mask, unpadded)
         return layout.put(self.run(layout.take(hidden), layout)[0])
 
     def run(self, hidden, layout, states=None, need_weights=False, select=None):
-        """(..., H) in a layout to (..., H), and each block's weights or None.
+        """Run all blocks on hidden states that are in a layout already.
 
-        `states`, a list, is given what each block reads, (B, T, H). Angles are computed once for
-        each θ, not once a layer.
+        Args:
+            hidden: (B, T, H) or (N, H), as `layout` has it.
+            layout: a `Padded` or an `Unpadded` of the batch.
+            states: a list, to which the input of each block is added, as (B, T, H); or None.
+            need_weights: whether to return the attention weights.
+            select: a function that picks rows of the output of the last block.
+
+        Returns:
+            The output of the last block, (..., H); and a list with the weights of each block, or
+            with None.
         """
-        turns, attentions = {}, []
+        rotary, attentions = {}, []  # {θ: RotaryEmbedding}; layers with the same θ share one
         for block in self:
             if states is not None:
                 states.append(layout.put(hidden))
             theta, size = block.attention.theta, block.attention.head_size
-            if theta not in turns:
-                turns[theta] = Turns(layout.positions, size, theta)
+            if theta not in rotary:
+                rotary[theta] = RotaryEmbedding(layout.positions, size, theta)
             chosen = select if block is self[-1] else None
-            hidden, weights = block(hidden, layout, turns[theta], need_weights, chosen)
+            hidden, weights = block(hidden, layout, rotary[theta], need_weights, chosen)
             attentions.append(weights)
         return hidden, attentions
 
 
-def plain_norm(config):
-    """A layer norm that scales and does not shift."""
+def norm_without_bias(config):
+    """A layer norm that multiplies by a learned weight and adds no bias."""
     return nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps, bias=False)
 
 
 def layout_of(name, rows, mask, unpadded):
-    """How a batch is laid out for the blocks: a `Padded` or an `Unpadded`.
+    """The layout of a batch: an `Unpadded` where padding can be left out, otherwise a `Padded`.
+
+    Padding can be left out if its places are known without synchronising: the mask, or the batch if
+    there is no mask, is on the CPU, and nothing is being compiled.
 
     Args:
-        name, rows: (B, T), whatever it holds, and what errors call it.
+        name: what errors call `rows`.
+        rows: (B, T), whatever it holds.
         mask: (B, T), 1 or True at real tokens; None: all real.
-        unpadded: whether padding should be left out where that is possible: where the mask, or
-            without one the batch, lies on a processor, and nothing is being compiled.
+        unpadded: whether padding should be left out where that is possible.
 
     Raises:
-        ValueError: a mask of another shape, with other values or without a single real token.
+        ValueError: a mask of another shape, with other values, or without a single real token.
     """
     real = None if mask is None else real_mask("attention_mask", mask, name, rows)
     seen = can_look(rows if mask is None else real)
@@ -307,71 +378,79 @@ def layout_of(name, rows, mask, unpadded):
 
 
 class ModernEmbeddings(nn.Module):
-    """A token's vector, normalised. Where it stands is told in attention."""
+    """One vector for each token, normalised. Positions come in later, in attention.
+
+    Args:
+        config: a `ModernConfig`.
+    """
 
     def __init__(self, config):
         super().__init__()
         V, H = config.vocab_size, config.hidden_size
         self.word = nn.Embedding(V, H, padding_idx=config.pad_token_id)
-        self.norm = plain_norm(config)
+        self.norm = norm_without_bias(config)
         self.dropout = Dropout(config.embedding_dropout)
 
     def forward(self, input_ids):
-        """(...) ids to (..., H)."""
+        """Token ids (...) to vectors (..., H)."""
         known_ids("input_ids", input_ids, self.word.num_embeddings)
         return self.dropout(self.norm(self.word(input_ids)))
 
 
 class ModernEncoder(nn.Module):
-    """Token ids in, one contextual vector for each token out, and 0 for each padding.
+    """Token ids in, one contextual vector for each token out, and 0 at padding.
 
-    What stands at padded positions can never change the output at a real one, nor can another row.
-    Where the mask lies on a processor padding is not even computed (see `unpadded.py`); elsewhere,
-    when compiled or exported, when attention weights are asked for, and with `unpadded` False it
-    is, and masked. The attribute may be changed at any time.
+    The tokens at padded positions never change the output at a real position, and neither does
+    another row. Where the mask is on the CPU, padding is not even computed (see `unpadded.py`).
+    Padding is computed and masked when the mask is on a GPU, when the encoder is compiled or
+    exported, when attention weights are asked for, and when `unpadded` is False.
 
     Args:
         config: a `ModernConfig`.
-        unpadded: whether to leave padding out where that is possible.
+        unpadded: whether to leave out padding where that is possible. The attribute may be changed
+            at any time.
     """
 
-    selects = True  # `forward` takes `select`; `MaskedLanguageModel` asks for this
+    selects = True  # `MaskedLanguageModel` asks for this: `forward` takes the argument `select`
 
     def __init__(self, config, *, unpadded=True):
         super().__init__()
         self.config, self.unpadded = config, unpadded
         self.embeddings = ModernEmbeddings(config)
         self.blocks = ModernBlocks(ModernBlock(config, i) for i in range(config.num_layers))
-        self.norm = plain_norm(config)
+        self.norm = norm_without_bias(config)
         self.apply(self._initialise)
 
     def forward(
         self, input_ids, attention_mask=None, *,
         output_hidden_states=False, output_attentions=False, select=None,
     ):  # fmt: skip
-        """Hidden states after the last norm; of all blocks, and the attention weights, on request.
+        """The hidden states after the last norm; on request also those of all blocks, and weights.
 
         Args:
             input_ids: (B, T) integers.
             attention_mask: (B, T), 1 or True at real tokens, 0 or False at padding; None: all real.
-            output_hidden_states, output_attentions: what to return besides. As in transformers, the
-                last of the hidden states is the normalised one.
-            select: a function that picks rows of (B, T, H). Only they are returned, and the last
-                block computes only them.
+            output_hidden_states: whether to return the hidden states of all blocks. As in
+                transformers, the last of them is the normalised one.
+            output_attentions: whether to return the attention weights of all blocks.
+            select: a function that picks rows of (B, T, H). Only these rows are returned, and the
+                last block computes little else, because only its attention reads all rows.
 
         Returns:
-            (B, T, H), or what `select` picks of it; an `EncoderOutput` if either flag is set.
+            (B, T, H), or what `select` picks of it; an `EncoderOutput` if hidden states or
+            attention weights are asked for.
 
         Raises:
             ValueError: a mask of another shape, with other values, or without a single real token.
-            IndexError: on a processor, real ids outside the vocabulary.
+            IndexError: ids of real tokens outside the vocabulary. This is checked on a CPU only,
+                because a check on a GPU would synchronise.
         """
         unpadded = self.unpadded and not output_attentions
         layout = layout_of("input_ids", input_ids, attention_mask, unpadded)
         hidden = self.embeddings(layout.take(input_ids))  # (B, T, H), or (N, H) of real tokens
         states = [] if output_hidden_states else None
         hidden, attentions = self.blocks.run(hidden, layout, states, output_attentions, select)
-        hidden = self.norm(hidden)  # without a bias, what is 0 stays 0
+        hidden = self.norm(hidden)  # without a bias, padding stays 0
         hidden = layout.put(hidden) if select is None else hidden
         if not (output_hidden_states or output_attentions):
             return hidden
@@ -379,23 +458,32 @@ class ModernEncoder(nn.Module):
         return EncoderOutput(hidden, states, tuple(attentions) if output_attentions else None)
 
     def extra_repr(self):
+        """Whether padding is left out, for `print`."""
         return f"unpadded={self.unpadded}"
 
     def _initialise(self, module):
-        """ModernBERT's initial weights."""
+        """Give one module of the encoder ModernBERT's initial weights."""
         if isinstance(module, nn.Embedding):
-            draw(module.weight, self.config)
+            draw_initial(module.weight, self.config)
             if module.padding_idx is not None:
                 nn.init.zeros_(module.weight.data[module.padding_idx])
         elif isinstance(module, ModernBlock):
             for part in (module.attention.query_key_value, module.expand):
-                draw(part.weight, self.config)
+                draw_initial(part.weight, self.config)
             for part in (module.attention.output, module.contract):
-                draw(part.weight, self.config, added=True)
+                draw_initial(part.weight, self.config, residual=True)
 
 
-def draw(weight, config, *, added=False):
-    """Initial weights: normal, without what lies far off; smaller where results are added up."""
-    std = config.initializer_range / ((2 * config.num_layers) ** 0.5 if added else 1)
+def draw_initial(weight, config, *, residual=False):
+    """Replace a matrix by ModernBERT's initial weights, drawn from a truncated normal distribution.
+
+    Args:
+        weight: the matrix.
+        config: a `ModernConfig`, which gives the standard deviation and the cut-off.
+        residual: whether the product with this matrix is added to the residual stream. The standard
+            deviation is smaller then, so that the sum over all blocks does not grow with their
+            number.
+    """
+    std = config.initializer_range / ((2 * config.num_layers) ** 0.5 if residual else 1)
     most = config.initializer_cutoff * std
     nn.init.trunc_normal_(weight, std=std, a=-most, b=most)

@@ -1,10 +1,14 @@
-"""A batch without its padding: documents in one row, unable to see one another. In lesson 16.
+"""Batches without padding: all real tokens in one row, while documents stay apart in attention.
 
-A layer that treats each token by itself does not ask where documents end, so it gets the real
-tokens of all of them in one row, (N, H) instead of (B, T, H). Only attention has to know, and mixes
-each document by itself. Portes et al. (2023) and ModernBERT (Warner et al. 2024) do the same with a
-kernel for accelerators, which torch has since 2.10; on a processor one call for the documents of
-each length was the fastest of the ways that we measured (`python -m benchmarks.modern --ways`).
+Most layers treat each token by itself. Such a layer does not have to know where a document ends, so
+it is given the real tokens of all documents in one row, (N, H) instead of (B, T, H). Only attention
+has to know, and it mixes each document by itself. An encoder does not ask which of the two forms a
+batch has: `Padded` and `Unpadded` have the same methods.
+
+Portes et al. (2023) and ModernBERT (Warner et al. 2024) compute no padding either, with a kernel
+for GPUs; torch has such a kernel since 2.10. On a CPU, one call of attention for all documents of
+one length was the fastest of the ways that we measured (`python -m benchmarks.modern --ways`).
+Built in the lesson on the encoder of today.
 """
 
 import torch
@@ -12,105 +16,129 @@ import torch.nn.functional as F
 
 try:
     from torch.nn.attention.varlen import varlen_attn
-except ImportError:  # an older torch: one call a length on every device
+except ImportError:  # an older torch, which has no such kernel
     varlen_attn = None
 
-# Documents of so many reaches and more are read window by window. A piece of two reaches looks at
-# four, so that from here on at most half of the pairs are computed, which pays for the cutting.
-LONG = 8
-NOWHERE = -(10**9)  # the position of what only fills up a window
+# A document of this many half windows, or more, is mixed window by window. Each piece of two half
+# windows attends to four half windows, so that from this length on at most half of all pairs are
+# computed, which pays for the cutting.
+LONG_DOCUMENT = 8
+FAR_AWAY = -(10**9)  # a position that no token can see; it is given to what fills up a window
 
 
 class Padded:
-    """The batch as it came, (B, T, ...): padding is computed, masked as a key, and set to 0.
+    """A batch as it came, (B, T, ...): padding is computed, hidden as a key, and set to 0.
 
     Args:
-        real: (B, T) bool, or None if nothing is padded.
+        real: (B, T) bool, True at real tokens; None if nothing is padded.
         shape: B and T.
-        device: of the batch.
+        device: the device of the batch.
     """
 
     def __init__(self, real, shape, device):
         self.real = real
-        self.positions = torch.arange(shape[1], device=device)  # (T,), of tokens in their rows
-        self.masks = {}
+        self.positions = torch.arange(shape[1], device=device)  # (T,), of the tokens in their rows
+        self.masks = {}  # {half window: mask}; layers with the same half window share one
 
     def take(self, rows):
-        """(B, T, ...) in this layout."""
+        """The rows (B, T, ...) in this form, which is (B, T, ...) again."""
         return rows
 
     def put(self, rows, select=None):
-        """The way back from `take`, 0 at padding; with `select`, only the rows that it picks."""
+        """The rows (B, T, ...) with 0 at padding; with `select`, only those that it picks."""
         if self.real is not None:
             rows = rows.masked_fill(~self.real[..., None], 0.0)
         return rows if select is None else select(rows)
 
     pick = put
 
-    def mix(self, query, key, value, attend, reach=None, **how):
-        """Values mixed by attention: (B, T, A, D) thrice to (B, T, A·D), and the weights or None.
+    def mix(self, query, key, value, attend, half_window=None, *, dropout_p=0.0):
+        """Attention within each row.
 
         Args:
-            attend: called with (B, A, T, D) thrice and a mask, [query, key], or None.
-            reach: how far to each side a token sees; None for the whole document.
-            how: what else `attend` is given, such as its `share`.
+            query, key, value: (B, T, A, D).
+            attend: the attention to use, called with query, key and value (B, A, T, D), a mask
+                [query, key] or None, and `dropout_p`. It returns mixed values and weights, as
+                `encoder.attend` does.
+            half_window: how many positions to each side a token attends to; None: the whole
+                document.
+            dropout_p: the probability that an attention weight is dropped.
+
+        Returns:
+            The mixed values (B, T, A·D), and the weights that `attend` returned.
         """
-        parts = (part.transpose(1, 2) for part in (query, key, value))
-        mixed, weights = attend(*parts, self._mask(reach), **how)
+        query, key, value = (part.transpose(1, 2) for part in (query, key, value))
+        mask = self._mask(half_window)
+        mixed, weights = attend(query, key, value, mask, dropout_p=dropout_p)
         return mixed.transpose(1, 2).flatten(2), weights
 
-    def _mask(self, reach):
-        """(B or 1, 1, T or 1, T) bool, or None; in each line of it something is True."""
-        if reach not in self.masks:
+    def _mask(self, half_window):
+        """The keys that each query may attend to, (B or 1, 1, T or 1, T) bool, or None for all.
+
+        Every query may attend to at least one key, because otherwise attention would give NaN.
+        """
+        if half_window not in self.masks:
             keys = None
-            if self.real is not None:  # a row of padding alone sees all of it, rather than nothing
+            if self.real is not None:  # a row of padding alone attends to all of its padding
                 keys = (self.real | ~self.real.any(1, keepdim=True))[:, None, None]
-            if reach is not None:
+            if half_window is not None:
                 distance = (self.positions[:, None] - self.positions).abs()  # (T, T)
-                near = (distance <= reach)[None, None]
+                near = (distance <= half_window)[None, None]
                 keys = near if keys is None else near & keys | (distance == 0)
-            self.masks[reach] = keys
-        return self.masks[reach]
+            self.masks[half_window] = keys
+        return self.masks[half_window]
 
 
 class Unpadded:
-    """Only the real tokens, (N, ...), document after document, the shortest first.
+    """Only the real tokens of a batch, (N, ...), one document after the other, the shortest first.
 
-    Positions are those in the padded row, so that a document with holes keeps its distances.
+    Positions are those in the padded row. A document with padding in between therefore keeps the
+    distances between its tokens.
 
     Args:
-        real: (B, T) bool, on a processor: all is planned there, and no device is waited for.
-        device: of the batch.
+        real: (B, T) bool, True at real tokens. It has to be on the CPU, because all calls are
+            planned from it; on a GPU each look at its values would synchronise.
+        device: the device of the batch.
     """
 
     def __init__(self, real, device="cpu"):
         self.shape = real.shape
         lengths = real.sum(1)  # (B,)
         order = lengths.argsort(stable=True)
-        rows, self.places = real[order].nonzero(as_tuple=True)  # (N,) each, the latter in its row
-        self.numbers = order[rows] * real.shape[1] + self.places  # (N,), among the B·T
-        # Documents of one length are mixed in one call: (b, t) of each call.
+        # For each of the N tokens: the number of its document in this order, and its position.
+        documents, self.places = real[order].nonzero(as_tuple=True)  # (N,) each
+        self.numbers = order[documents] * real.shape[1] + self.places  # (N,), among the B·T
+        # Attention is called once for all documents of one length: (b documents, length t).
         counted = zip(*lengths[lengths > 0].unique(return_counts=True))
         self.calls = [(count.item(), length.item()) for length, count in counted]
-        self.plans = {}
-        # For the kernel: where documents end, and whether there is something in them, and no hole.
+        self.plans = {}  # {half window: plan}; layers with the same half window share one
+        # The kernel for GPUs is told where documents end. It counts distances by token, so it can
+        # be used only if no document has padding in between.
         ends = F.pad(lengths[order].cumsum(0), (1, 0)).int()  # (B + 1,)
-        self.solid = len(rows) > 0 and bool((self.places.diff() == 1)[rows.diff() == 0].all())
+        steps = self.places.diff()[documents.diff() == 0]  # between neighbours of one document
+        self.without_gaps = len(documents) > 0 and bool((steps == 1).all())
         self.index, self.positions, self.ends = (
-            some.to(device, non_blocking=True) for some in (self.numbers, self.places, ends)
+            part.to(device, non_blocking=True) for part in (self.numbers, self.places, ends)
         )
 
     def take(self, rows):
-        """(B, T, ...) to (N, ...)."""
+        """The rows (B, T, ...) in this form, (N, ...)."""
         return rows.flatten(0, 1).index_select(0, self.index)
 
     def put(self, rows):
-        """(N, ...) to (B, T, ...), 0 at padding."""
+        """Rows (N, ...) back in the padded form (B, T, ...), with 0 at padding."""
         full = rows.new_zeros(self.shape.numel(), *rows.shape[1:])
         return full.index_copy(0, self.index, rows).unflatten(0, self.shape)
 
     def pick(self, rows, select):
-        """Those of (N, H) that `select` picks of (B, T, H): it is shown their numbers instead."""
+        """The rows of (N, H) that `select` would pick of the padded form (B, T, H).
+
+        The padded form is not made: `select` is given a tensor (B, T, 1) that holds the number of
+        each row among the N, and −1 at padding.
+
+        Returns:
+            (..., H), 0 where `select` picked padding.
+        """
         numbers = torch.full(self.shape, -1).view(-1)
         numbers[self.numbers] = torch.arange(len(self.numbers))
         numbers = select(numbers.view(*self.shape, 1)).squeeze(-1)  # (...)
@@ -122,74 +150,120 @@ class Unpadded:
             return picked
         return picked.masked_fill(at_padding.to(rows.device)[..., None], 0.0)
 
-    def mix(self, query, key, value, attend, reach=None, **how):
-        """Values mixed by attention: (N, A, D) thrice to (N, A·D), and None for the weights.
+    def mix(self, query, key, value, attend, half_window=None, *, dropout_p=0.0):
+        """Attention within each document.
 
-        Arguments as of `Padded.mix`; here `attend` is called for the b documents of each length t,
-        with (b, A, t, D). On CUDA one kernel does it for all lengths, in half precision and where
-        no weights are dropped, which it cannot.
+        There are three ways to compute it, and the first that can be used is used: a kernel for all
+        documents at once, on a GPU; for long documents with a half window, window by window; and
+        otherwise one call of `attend` for all documents of one length.
+
+        Args:
+            query, key, value: (N, A, D).
+            attend, half_window, dropout_p: as for `Padded.mix`.
+
+        Returns:
+            The mixed values (N, A·D), and None in place of the weights.
         """
-        half = query.dtype in (torch.bfloat16, torch.float16)
-        if (
-            query.device.type == "cuda"
-            and half
-            and varlen_attn
-            and self.solid
-            and not how.get("share")
-        ):
-            window = (-1, -1) if reach is None else (reach, reach)
-            sizes = self.ends, self.ends, self.calls[-1][1], self.calls[-1][1]
-            parts = (part.contiguous() for part in (query, key, value))
-            return varlen_attn(*parts, *sizes, window_size=window).flatten(1), None
-        sizes, mixed = [b * t for b, t in self.calls], []
-        if reach not in self.plans:  # which layers of the same reach share
-            places = zip(self.places.split(sizes), self.calls)
-            looks = [_look(part.view(call), reach) for part, call in places]
-            self.plans[reach] = [(wide, _sent(mask, query.device)) for wide, mask in looks]
-        parts = zip(*(part.split(sizes) for part in (query, key, value)))
-        for some, call, (windows, mask) in zip(parts, self.calls, self.plans[reach]):
-            some = (part.view(*call, *part.shape[1:]).transpose(1, 2) for part in some)
-            if windows:
-                mixed.append(_mix_windows(*some, mask, attend, reach, how).flatten(0, 1))
-            else:  # of (b, A, t, D) thrice
-                mixed.append(attend(*some, mask, **how)[0].transpose(1, 2).flatten(0, 1))
+        if self._kernel_fits(query, dropout_p):
+            return self._mix_in_kernel(query, key, value, half_window), None
+        sizes = [b * t for b, t in self.calls]  # how many of the N tokens each call has
+        by_call = zip(self.calls, *(part.split(sizes) for part in (query, key, value)))
+        mixed = []
+        for (call, *parts), (in_windows, mask) in zip(by_call, self._plan(half_window, query)):
+            # From (b·t, A, D) to (b, A, t, D).
+            q, k, v = (part.view(*call, *part.shape[1:]).transpose(1, 2) for part in parts)
+            if in_windows:
+                found = _mix_in_windows(q, k, v, mask, attend, half_window, dropout_p)
+            else:
+                found, _ = attend(q, k, v, mask, dropout_p=dropout_p)
+            mixed.append(found.transpose(1, 2).flatten(0, 1))  # (b·t, A, D)
         return (torch.cat(mixed) if mixed else query).flatten(1), None
 
+    def _kernel_fits(self, query, dropout_p):
+        """Whether torch's kernel can be used: in half precision on CUDA, and without dropout."""
+        half = query.dtype in (torch.bfloat16, torch.float16)
+        on_gpu = query.device.type == "cuda"
+        return on_gpu and half and bool(varlen_attn) and self.without_gaps and not dropout_p
 
-def _sent(mask, device):
-    return mask if mask is None else mask.to(device, non_blocking=True)
+    def _mix_in_kernel(self, query, key, value, half_window):
+        """Attention in one call for all documents: (N, A, D) thrice to (N, A·D)."""
+        window = (-1, -1) if half_window is None else (half_window, half_window)
+        longest = self.calls[-1][1]
+        parts = (part.contiguous() for part in (query, key, value))
+        sizes = self.ends, self.ends, longest, longest
+        return varlen_attn(*parts, *sizes, window_size=window).flatten(1)
+
+    def _plan(self, half_window, query):
+        """For each call, whether it goes window by window, and its mask on the device of `query`.
+
+        A mask is None where every token may attend to its whole document.
+        """
+        if half_window not in self.plans:
+            plan, sizes = [], [b * t for b, t in self.calls]
+            for places, call in zip(self.places.split(sizes), self.calls):
+                in_windows, mask = _plan_of_call(places.view(call), half_window)
+                if mask is not None:
+                    mask = mask.to(query.device, non_blocking=True)
+                plan.append((in_windows, mask))
+            self.plans[half_window] = plan
+        return self.plans[half_window]
 
 
-def _look(positions, reach):
-    """Whether documents (b, t) of one length are mixed window by window, and their mask or None."""
-    t = positions.shape[1]
-    if reach is None or (positions[:, -1] - positions[:, 0]).max() <= reach:
-        return False, None
-    if t < LONG * reach:
-        near = (positions[:, :, None] - positions[:, None]).abs() <= reach  # (b, t, t)
-        return False, near[:, None]
-    asking, asked = _windows(positions[:, None, :, None], reach, NOWHERE)  # of D = 1
-    return True, (asking - asked.transpose(-1, -2)).abs() <= reach
+def _plan_of_call(positions, half_window):
+    """Whether documents of one length go window by window, and the mask of their attention.
 
+    Args:
+        positions: (b, t), of each token in its row.
+        half_window: as for `Padded.mix`.
 
-def _windows(rows, reach, filler):
-    """Rows cut into pieces of 2·reach, and with each piece all that it may see.
-
-    (b, A, t, D) to (b·n, A, 2·reach, D) and (b·n, A, 4·reach, D), filled up at both ends. Tokens of
-    a document are at least as far apart by position as by number, so no one else is near.
+    Returns:
+        (False, None) where every token may attend to its whole document; otherwise (False, a mask
+        (b, 1, t, t)), or (True, the mask that `_mix_in_windows` takes).
     """
-    b, heads, t, size = rows.shape
-    wide = 2 * reach
-    more = -t % wide
+    t = positions.shape[1]
+    if half_window is None or (positions[:, -1] - positions[:, 0]).max() <= half_window:
+        return False, None
+    if t < LONG_DOCUMENT * half_window:
+        near = (positions[:, :, None] - positions[:, None]).abs() <= half_window  # (b, t, t)
+        return False, near[:, None]
+    positions = positions[:, None, :, None]  # (b, 1, t, 1), as if A and D were 1
+    asking = _pieces(positions, half_window, FAR_AWAY)
+    asked = _windows(positions, half_window, FAR_AWAY)
+    return True, (asking - asked.transpose(-1, -2)).abs() <= half_window
+
+
+def _pieces(rows, half_window, filler):
+    """Documents cut into n pieces of two half windows; the last piece is filled up.
+
+    (b, A, t, D) to (b·n, A, 2·half_window, D).
+    """
+    wide = 2 * half_window
+    more = -rows.shape[2] % wide
     pieces = F.pad(rows, (0, 0, 0, more), value=filler).unflatten(2, (-1, wide))
-    around = F.pad(rows, (0, 0, reach, more + reach), value=filler).unfold(2, 2 * wide, wide)
-    around = around.transpose(-1, -2)  # (b, A, n, 4·reach, D)
-    return [part.transpose(1, 2).flatten(0, 1) for part in (pieces, around)]
+    return pieces.transpose(1, 2).flatten(0, 1)
 
 
-def _mix_windows(query, key, value, mask, attend, reach, how):
-    """Attention that costs t times the window, not t times t. (b, A, t, D) to (b, t, A, D)."""
+def _windows(rows, half_window, filler):
+    """For each of the `_pieces` all that it may attend to: the piece and a half window around it.
+
+    Tokens of a document are at least as far apart by position as by number, so that no other token
+    is near enough. (b, A, t, D) to (b·n, A, 4·half_window, D).
+    """
+    wide = 2 * half_window
+    more = -rows.shape[2] % wide
+    around = F.pad(rows, (0, 0, half_window, more + half_window), value=filler)
+    around = around.unfold(2, 2 * wide, wide).transpose(-1, -2)  # (b, A, n, 4·half_window, D)
+    return around.transpose(1, 2).flatten(0, 1)
+
+
+def _mix_in_windows(query, key, value, mask, attend, half_window, dropout_p):
+    """Attention of long documents: (b, A, t, D) thrice to (b, A, t, D).
+
+    It costs t times the width of the window, and not t times t.
+    """
     b, _, t, _ = query.shape
-    asking = _windows(query, reach, 0)[0]
-    mixed, _ = attend(asking, *(_windows(part, reach, 0)[1] for part in (key, value)), mask, **how)
-    return mixed.transpose(1, 2).unflatten(0, (b, -1)).flatten(1, 2)[:, :t]
+    asking = _pieces(query, half_window, 0)
+    keys, values = (_windows(part, half_window, 0) for part in (key, value))
+    mixed, _ = attend(asking, keys, values, mask, dropout_p=dropout_p)  # (b·n, A, 2·half_window, D)
+    mixed = mixed.transpose(1, 2).unflatten(0, (b, -1)).flatten(1, 2)  # (b, t and more, A, D)
+    return mixed[:, :t].transpose(1, 2)

@@ -30,7 +30,7 @@ AHEAD = {
     ("encoder", "unpadded"): "packing leaves padding out of lesson 06 as lesson 16 does",
     ("language_model", "softmax"): "lesson 10 may be told to sample, which lesson 11 builds",
     ("training", "optimizers"): "lesson 08 trains by AdamW, lesson 11 says what stands beside it",
-    ("pretrained", "modern"): "lesson 07 loads checkpoints, since lesson 16 of a second kind",
+    ("conversion", "modern"): "lesson 07 converts models, since lesson 16 of a second kind",
     ("pretrain", "modern"): "a recipe may name the encoder of lesson 16",
     ("pretrain", "diffusion"): "a recipe may name the objective of lesson 15",
 }
@@ -91,7 +91,7 @@ def test_imports_run_one_way_and_from_the_engine_never_up():
 
 @pytest.mark.slow
 def test_transformers_is_imported_where_things_are_converted_and_nowhere_else():
-    converts = {"pretrained", "wordpiece"}
+    converts = {"conversion", "pretrained", "wordpiece"}
     assert {name for name, tree in TREES.items() if transformers_imports(tree)} == converts
     (to_hf,) = (
         node
@@ -99,7 +99,8 @@ def test_transformers_is_imported_where_things_are_converted_and_nowhere_else():
         if isinstance(node, ast.FunctionDef) and node.name == "to_hf"
     )
     assert transformers_imports(TREES["wordpiece"]) == transformers_imports(to_hf)
-    light = [f"mlm_lib.{name}" for name in PATHS if name not in ("pretrained", "pretrain")]
+    heavy = ("conversion", "pretrained", "pretrain")
+    light = [f"mlm_lib.{name}" for name in PATHS if name not in heavy]
     code = f"import {', '.join(light)}, sys; sys.exit('transformers' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=PACKAGE.parent).returncode == 0
 

@@ -90,7 +90,7 @@ DOORS = [
     ("encoder", options(encoder, "name", "activation")),
     ("encoder", {"input_ids": ("ids", TINY.embedder)}),
     ("encoder", {"attention_mask": ("mask", lambda v: TINY.embedder(IDS, v))}),
-    ("drop", {"share": ("probability", lambda v: drop(torch.ones(3), v))}),
+    ("drop", {"p": ("probability", lambda v: drop(torch.ones(3), v))}),
     ("head", options(lambda **kw: MaskedLMHead(4, 5, **kw), "name", "activation")),
     ("model", options(model, "size", "top_k")),
     ("model", {"input_ids": ("ids", TINY)}),

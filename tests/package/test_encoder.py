@@ -109,7 +109,7 @@ def test_dropout_changes_neither_its_input_nor_anything_in_evaluation():
 
 @pytest.mark.parametrize("share", [-0.1, 1.1, math.nan])
 def test_a_share_that_is_no_probability_is_refused(share):
-    with pytest.raises(ValueError, match=f"share={share}"):
+    with pytest.raises(ValueError, match=f"p={share}"):
         drop(torch.ones(3), share)
     with pytest.raises(ValueError):
         Dropout(share)(torch.ones(3))
@@ -199,7 +199,7 @@ def test_attention_dropout_may_differ_from_dropout(weights):
     assert torch.equal(plain[-1], ours(dropout=0.0).train()(ids, REAL, **options).last)
     states = ours(dropout=0.0, attention_dropout=0.5).train()(ids, REAL, **options).hidden_states
     assert torch.equal(states[0], plain[0]) and not torch.allclose(states[1], plain[1])
-    assert replace(EncoderConfig(**SIZES, dropout=0.3), dropout=0.1).attention_share == 0.1
+    assert replace(EncoderConfig(**SIZES, dropout=0.3), dropout=0.1).attention_dropout_p == 0.1
 
 
 def test_with_every_hidden_value_dropped_only_the_norms_are_left():

@@ -13,6 +13,7 @@ from toys import drawn
 from transformers import BertConfig
 from transformers.models.bert.modeling_bert import BertLMPredictionHead
 
+from mlm_lib.encoder import EncoderConfig
 from mlm_lib.heads import MaskedLMHead
 
 B, T, H, V = 3, 5, 8, 11
@@ -128,6 +129,7 @@ ACTIVATIONS = {
     "linear": ("linear", lambda x: x),
     "relu": ("relu", torch.relu),
     "silu": ("silu", nn.SiLU()),
+    "gelu_tanh": ("gelu_tanh", nn.GELU(approximate="tanh")),
     "a callable": (lambda x: x.tanh() / 2, lambda x: x.tanh() / 2),
     "a module": (nn.PReLU().double(), lambda x: torch.where(x > 0, x, x / 4)),
 }
@@ -138,6 +140,15 @@ def test_an_activation_is_a_name_or_anything_that_can_be_called(activation, func
     head = MaskedLMHead(H, V, activation=activation, output_activation=activation).double()
     expected = nn.functional.linear(head.norm(function(head.dense(states()))), head.weight)
     assert_close(head(states()), function(expected), **exact)
+
+
+def test_head_and_encoder_know_the_same_names():
+    refusals = []
+    for make in (MaskedLMHead, lambda *_, **options: EncoderConfig(V, H, 1, 2, 12, **options)):
+        with pytest.raises(ValueError, match="activation='swishy'; one of .*gelu_tanh") as caught:
+            make(H, V, activation="swishy")
+        refusals.append(str(caught.value))
+    assert refusals[0] == refusals[1]
 
 
 def test_with_kerashubs_settings_it_takes_the_steps_of_its_layer():

@@ -14,7 +14,7 @@ from transformers.models.modernbert.modeling_modernbert import apply_rotary_pos_
 
 from mlm_lib.leakage import dependencies
 from mlm_lib.masked_lm import MaskedLanguageModel
-from mlm_lib.modern import ModernBlocks, ModernConfig, ModernEncoder, Turns
+from mlm_lib.modern import ModernBlocks, ModernConfig, ModernEncoder, RotaryEmbedding
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -40,7 +40,7 @@ def vectors(count, dtype=torch.float64):
 
 
 def test_pairs_stand_half_a_head_apart_and_turn_ever_more_slowly():
-    turned = Turns(torch.tensor([2]), 4, 100.0).turn(torch.ones(1, 1, 4))[0, 0]
+    turned = RotaryEmbedding(torch.tensor([2]), 4, 100.0).rotate(torch.ones(1, 1, 4))[0, 0]
     # θ^(2i/D) is 1 and 10: angles of 2 and of 0.2.
     expected = [math.cos(angle) - math.sin(angle) for angle in (2, 0.2)]
     expected += [math.cos(angle) + math.sin(angle) for angle in (2, 0.2)]
@@ -50,8 +50,8 @@ def test_pairs_stand_half_a_head_apart_and_turn_ever_more_slowly():
 @pytest.mark.parametrize("theta", [10.0, 10_000.0])
 def test_a_product_depends_on_the_distance_alone(theta):
     def product(at, other):
-        turned = (Turns(torch.tensor([place]), 8, theta) for place in (at, other))
-        return (next(turned).turn(query) * next(turned).turn(key)).sum(-1)
+        turned = (RotaryEmbedding(torch.tensor([place]), 8, theta) for place in (at, other))
+        return (next(turned).rotate(query) * next(turned).rotate(key)).sum(-1)
 
     query, key = vectors(1), vectors(1)
     for shift in (1, 17, 400):  # angles are of float32
@@ -60,26 +60,29 @@ def test_a_product_depends_on_the_distance_alone(theta):
 
 
 def test_it_is_the_rotation_of_transformers():
-    some, turns = vectors(9, torch.float32), Turns(torch.arange(9), 8, 160_000.0)
-    cos, sin = turns.cos[:, 0], turns.sin[:, 0].repeat(1, 2)  # (N, D)
+    some, rotary = vectors(9, torch.float32), RotaryEmbedding(torch.arange(9), 8, 160_000.0)
+    cos, sin = rotary.cos[:, 0], rotary.sin[:, 0].repeat(1, 2)  # (N, D)
     theirs, _ = apply_rotary_pos_emb(some, some, cos, sin, unsqueeze_dim=1)
-    assert_close(turns.turn(some), theirs, rtol=1e-6, atol=1e-6)
-    assert torch.equal(turns.turn(some)[0], some[0])  # position 0 changes nothing
+    assert_close(rotary.rotate(some), theirs, rtol=1e-6, atol=1e-6)
+    assert torch.equal(rotary.rotate(some)[0], some[0])  # position 0 changes nothing
     rows = torch.stack([some, some + 1])  # a batch is turned row by row
-    assert torch.equal(turns.turn(rows)[1], turns.turn(rows[1]))
+    assert torch.equal(rotary.rotate(rows)[1], rotary.rotate(rows[1]))
 
 
 def test_gradients_are_turned_back():
-    turns, some = Turns(torch.tensor([4, 0, 700]), 8, 30.0), vectors(3).requires_grad_()
-    assert torch.autograd.gradcheck(turns.turn, some)
-    assert torch.autograd.gradgradcheck(turns.turn, some)
+    rotary, some = RotaryEmbedding(torch.tensor([4, 0, 700]), 8, 30.0), vectors(3).requires_grad_()
+    assert torch.autograd.gradcheck(rotary.rotate, some)
+    assert torch.autograd.gradgradcheck(rotary.rotate, some)
 
 
 def test_half_precision_is_turned_in_float32_and_its_gradient_is_half_again():
-    some, turns = vectors(4, torch.bfloat16).requires_grad_(), Turns(torch.arange(4), 8, 30.0)
-    turned = turns.turn(some)
+    some, rotary = (
+        vectors(4, torch.bfloat16).requires_grad_(),
+        RotaryEmbedding(torch.arange(4), 8, 30.0),
+    )
+    turned = rotary.rotate(some)
     assert turned.dtype == torch.float32
-    assert torch.equal(turned, turns.turn(some.detach().float()))
+    assert torch.equal(turned, rotary.rotate(some.detach().float()))
     turned.sum().backward()
     assert some.grad.dtype == torch.bfloat16
 
@@ -89,13 +92,13 @@ def test_half_precision_is_turned_in_float32_and_its_gradient_is_half_again():
 )
 def test_what_would_be_turned_wrongly_is_refused(wrong):
     with pytest.raises(ValueError, match=f"{next(iter(wrong))}="):
-        Turns(**{"positions": torch.arange(3), "head_size": 8, "theta": 10.0} | wrong)
+        RotaryEmbedding(**{"positions": torch.arange(3), "head_size": 8, "theta": 10.0} | wrong)
 
 
 @pytest.mark.parametrize("size", [1, 7])
 def test_a_head_that_cannot_be_paired_is_not_turned(size):
     with pytest.raises(RuntimeError):
-        Turns(torch.arange(3), size, 10.0).turn(torch.ones(3, 2, size))
+        RotaryEmbedding(torch.arange(3), size, 10.0).rotate(torch.ones(3, 2, size))
 
 
 # ------------------------------------------------------------------------------------ padding
@@ -152,7 +155,7 @@ def reach_of(layers, window, length):
 
 @pytest.mark.parametrize(
     "layers, window, length", [(1, 2, 12), (1, 5, 12), (2, 4, 12), (3, 2, 12), (1, 2, 30)]
-)  # 30 tokens are far beyond eight reaches, and are read piece by piece
+)  # 30 tokens are far beyond eight half windows, and are read piece by piece
 def test_the_reach_of_a_window_is_counted_by_its_dependencies(layers, window, length):
     distance = (torch.arange(length)[:, None] - torch.arange(length)).abs()
     assert torch.equal(reach_of(layers, window, length), distance <= layers * (window // 2))
@@ -171,16 +174,16 @@ def test_a_global_layer_reaches_everything():
 
 def test_every_third_layer_is_global_and_its_positions_turn_more_slowly():
     layers = [block.attention for block in ours(num_layers=7).blocks]
-    assert [layer.reach for layer in layers] == [None, 2, 2, None, 2, 2, None]
+    assert [layer.half_window for layer in layers] == [None, 2, 2, None, 2, 2, None]
     assert [layer.theta for layer in layers[:3]] == [160_000.0, 10_000.0, 10_000.0]
-    assert {block.attention.reach for block in ours(global_every=1).blocks} == {None}
+    assert {block.attention.half_window for block in ours(global_every=1).blocks} == {None}
 
 
 def test_attention_weights_are_0_beyond_the_window():
     distance = (torch.arange(T)[:, None] - torch.arange(T)).abs()
     model = ours()
     for block, weights in zip(model.blocks, model(ids_of(V), output_attentions=True).attentions):
-        reach = T if block.attention.reach is None else 2
+        reach = T if block.attention.half_window is None else 2
         assert torch.equal(weights.any(0).any(0), distance <= reach)
 
 

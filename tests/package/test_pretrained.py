@@ -347,6 +347,32 @@ def test_a_file_that_is_damaged_or_missing_is_one_line_that_names_the_place(fold
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("error", [ImportError("protobuf is missing"), TypeError("a bug")], ids=str)
+@pytest.mark.parametrize(
+    "place",
+    [(AutoTokenizer, "from_pretrained"), ("mlm_lib.pretrained._models_in",)],
+    ids=["transformers", "ours"],
+)
+def test_a_missing_package_and_a_bug_of_ours_are_not_blamed_on_the_file(
+    folder, monkeypatch, place, error
+):
+    def failing(*_, **options):
+        raise error
+
+    monkeypatch.setattr(*place, failing)
+    of_a_file = place[0] is AutoTokenizer and isinstance(error, TypeError)  # as far as one can see
+    with pytest.raises(OSError if of_a_file else type(error), match=str(error)) as caught:
+        load_checkpoint(folder)
+    assert error in (caught.value, caught.value.__cause__)  # and so its traceback is shown
+
+
+def test_a_bug_while_saving_is_not_blamed_on_the_disk(ours, tmp_path, monkeypatch):
+    monkeypatch.setattr(WordPieceTokenizer, "save", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        save_pretrained(ours, wordpiece(), tmp_path / "saved")
+    assert contents(tmp_path) == {}
+
+
 @pytest.mark.parametrize("value", [float("nan"), 1e300])  # beyond the range of float32
 @pytest.mark.parametrize("name", [WORD, BIAS])
 def test_weights_that_are_not_finite_are_named_in_a_warning(folder, name, value):
@@ -724,7 +750,9 @@ def test_the_rhythm_of_global_layers_comes_back(every, layers):
     assert from_hf(theirs).embedder.config == config
     theirs.config.global_attn_every_n_layers = 77  # it is read from the kinds of layers alone
     kinds = from_hf(theirs).embedder.config
-    assert [kinds.reach(i) for i in range(layers)] == [config.reach(i) for i in range(layers)]
+    assert [kinds.half_window(i) for i in range(layers)] == [
+        config.half_window(i) for i in range(layers)
+    ]
 
 
 OTHERS = {
@@ -800,9 +828,12 @@ def test_attention_follows_the_dropout_of_a_loaded_model_unless_it_has_its_own(
     save_pretrained(MaskedLanguageModel.from_config(config), wordpiece(), tmp_path)
     again = load_quietly(tmp_path)[0].embedder.config
     assert again == config
-    assert replace(again, dropout=0.3).attention_share == (0.3 if attention is None else attention)
+    assert replace(again, dropout=0.3).attention_dropout_p == (
+        0.3 if attention is None else attention
+    )
     assert (
-        AutoConfig.from_pretrained(tmp_path).attention_probs_dropout_prob == config.attention_share
+        AutoConfig.from_pretrained(tmp_path).attention_probs_dropout_prob
+        == config.attention_dropout_p
     )
 
 

@@ -5,7 +5,7 @@ import torch
 from torch.testing import assert_close
 
 from mlm_lib.encoder import attend
-from mlm_lib.unpadded import LONG, Padded, Unpadded
+from mlm_lib.unpadded import LONG_DOCUMENT, Padded, Unpadded
 
 A, D = 2, 4
 exact = {"rtol": 1e-12, "atol": 1e-12}
@@ -26,14 +26,14 @@ def holes(shape, seed=0):
     return real
 
 
-def by_definition(parts, real, reach):
+def by_definition(parts, real, half_window):
     """Attention written as softmax over whom each token sees, one token at a time."""
     mixed = torch.zeros(*real.shape, A * D, dtype=torch.float64)
     query, key, value = parts
     for row, at in real.nonzero().tolist():
         there = real[row].nonzero().squeeze(1)
-        if reach is not None:
-            there = there[(there - at).abs() <= reach]
+        if half_window is not None:
+            there = there[(there - at).abs() <= half_window]
         scores = torch.einsum("ad,sad->as", query[row, at], key[row, there]) / D**0.5
         mixed[row, at] = torch.einsum("as,sad->ad", scores.softmax(-1), value[row, there]).flatten()
     return mixed
@@ -46,30 +46,30 @@ BATCHES = {
     "an empty row": mask_of([5, 0, 2]),
     "nothing padded": mask_of([6, 6]),
     "one token": mask_of([1]),
-    "long": mask_of([3 * LONG + 5, 2, 2 * LONG], 3 * LONG + 7),
-    "long, of one length": mask_of([2 * LONG] * 2),
-    "long, with holes": holes((3, 5 * LONG)),
+    "long": mask_of([3 * LONG_DOCUMENT + 5, 2, 2 * LONG_DOCUMENT], 3 * LONG_DOCUMENT + 7),
+    "long, of one length": mask_of([2 * LONG_DOCUMENT] * 2),
+    "long, with holes": holes((3, 5 * LONG_DOCUMENT)),
 }
 
 
 @pytest.mark.parametrize("real", BATCHES.values(), ids=BATCHES)
-@pytest.mark.parametrize("reach", [None, 1, 2, 3])
-def test_both_layouts_mix_as_the_definition_says(real, reach):
+@pytest.mark.parametrize("half_window", [None, 1, 2, 3])
+def test_both_layouts_mix_as_the_definition_says(real, half_window):
     parts = [rows(real.shape, seed) for seed in range(3)]
-    expected = by_definition(parts, real, reach)
+    expected = by_definition(parts, real, half_window)
     short, padded = Unpadded(real), Padded(real, real.shape, real.device)
-    mixed = short.put(short.mix(*map(short.take, parts), attend, reach)[0])
+    mixed = short.put(short.mix(*map(short.take, parts), attend, half_window)[0])
     assert_close(mixed, expected, **exact)
-    assert_close(padded.put(padded.mix(*parts, attend, reach)[0]), expected, **exact)
+    assert_close(padded.put(padded.mix(*parts, attend, half_window)[0]), expected, **exact)
 
 
 @pytest.mark.parametrize("real", BATCHES.values(), ids=BATCHES)
-@pytest.mark.parametrize("reach", [None, 1, 3])
-def test_gradients_of_both_layouts_are_the_same(real, reach):
+@pytest.mark.parametrize("half_window", [None, 1, 3])
+def test_gradients_of_both_layouts_are_the_same(real, half_window):
     found = []
     for layout in (Unpadded(real), Padded(real, real.shape, real.device)):
         parts = [rows(real.shape, seed).requires_grad_() for seed in range(3)]
-        mixed = layout.put(layout.mix(*map(layout.take, parts), attend, reach)[0])
+        mixed = layout.put(layout.mix(*map(layout.take, parts), attend, half_window)[0])
         found.append(torch.autograd.grad((mixed * rows(real.shape, 7).flatten(2)).sum(), parts))
     for one, other in zip(*found):
         assert_close(one, other, **exact)
@@ -77,11 +77,11 @@ def test_gradients_of_both_layouts_are_the_same(real, reach):
 
 
 def test_long_documents_are_read_in_windows_and_never_whole():
-    real, asked = mask_of([4 * LONG] * 2), []
+    real, asked = mask_of([4 * LONG_DOCUMENT] * 2), []
 
-    def watched(query, key, value, mask):
+    def watched(query, key, value, mask, dropout_p):
         asked.append((query.shape[2], key.shape[2]))
-        return attend(query, key, value, mask)
+        return attend(query, key, value, mask, dropout_p=dropout_p)
 
     layout = Unpadded(real)
     layout.mix(*(layout.take(rows(real.shape)) for _ in range(3)), watched, 2)

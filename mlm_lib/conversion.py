@@ -1,0 +1,413 @@
+"""Conversion between transformers' models and ours: `from_hf` and `to_hf`.
+
+Both functions copy the weights, so that the two models give the same logits and can be changed
+apart from each other. A family of models, such as BERT, is one entry of the table `FAMILIES`, and
+the entry says all in which families differ: the classes, the names of the weights, and the names of
+the settings. To support another family, add an entry. Built in the lesson on the masked language
+model.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from transformers import (
+    AutoConfig,
+    AutoModelForMaskedLM,
+    BertForMaskedLM,
+    ModernBertForMaskedLM,
+    PreTrainedModel,
+)
+from transformers.activations import ACT2FN
+
+from mlm_lib.checks import choice
+from mlm_lib.encoder import BertEncoder, EncoderConfig
+from mlm_lib.heads import MaskedLMHead
+from mlm_lib.masked_lm import MaskedLanguageModel
+from mlm_lib.modern import ModernConfig, ModernEncoder
+
+
+@dataclass(frozen=True)
+class Family:
+    """All that `from_hf`, `to_hf` and `load_checkpoint` have to know about one family of models.
+
+    Args:
+        model_class: transformers' class of the model with its masked-LM head.
+        config_class: our class of configurations, a dataclass.
+        encoder_class: our encoder, which `MaskedLanguageModel.from_config` builds from such a
+            configuration.
+        weight_names: {our module: their module}, for each module of the encoder and of the head
+            that has weights. A `*` stands for the number of a block. Where one matrix of ours holds
+            several of theirs, one below the other, their names are a tuple in the order of our
+            rows.
+        projection: their linear layer from hidden states to scores of the vocabulary.
+        config_names: {our setting: their setting}, for settings that both sides have.
+        our_settings: a function of their configuration that returns {our setting: value}. It is
+            needed where a setting of ours is more than one of theirs under another name; what it
+            returns replaces what `config_names` found.
+        their_settings: the same in the other direction, a function of our configuration.
+        second_bias: a second name of the bias of the projection in their files, whose values
+            transformers never uses when the two differ; None if there is no such name.
+        unsupported: settings of theirs that our encoder does not have. They must have the value
+            that `to_hf` would give them; a model with another value is refused.
+        read_besides: further settings that `load_checkpoint` hands to transformers, because weights
+            depend on them. Settings of a file that are named nowhere in the entry are not read.
+    """
+
+    model_class: type[PreTrainedModel]
+    config_class: type
+    encoder_class: type[torch.nn.Module]
+    weight_names: dict[str, str | tuple[str, ...]]
+    projection: str
+    config_names: dict[str, str]
+    our_settings: Callable[..., dict]
+    their_settings: Callable[..., dict]
+    second_bias: str | None = None
+    unsupported: tuple[str, ...] = ()
+    read_besides: tuple[str, ...] = ()
+
+    @property
+    def encoder_prefix(self):
+        """What the names of the encoder's weights begin with in their model with a head.
+
+        >>> FAMILIES["bert"].encoder_prefix
+        'bert.'
+        """
+        return f"{self.model_class.base_model_prefix}."
+
+    @property
+    def word_embeddings(self):
+        """The name of the word embeddings in a file that holds their encoder alone.
+
+        >>> FAMILIES["bert"].word_embeddings
+        'embeddings.word_embeddings.weight'
+        """
+        name = self.weight_names["embedder.embeddings.word"]
+        return f"{name.removeprefix(self.encoder_prefix)}.weight"
+
+    @property
+    def file_settings(self):
+        """The settings that `load_checkpoint` reads from a config.json.
+
+        All others are ignored, because a setting of a file that nobody has looked at could ask
+        transformers for any amount of work, or for code to be loaded.
+        """
+        own = (*self.config_names.values(), *self.unsupported, *self.read_besides)
+        return (*own, *DECODER_SETTINGS, *TOKEN_IDS, "tie_word_embeddings")
+
+    def weight_pairs(self, num_layers, tied):
+        """Yields each weight of our model with the names of the weights of theirs that it holds.
+
+        Args:
+            num_layers: the number of blocks.
+            tied: whether the projection is the matrix of the word embeddings.
+
+        Yields:
+            (our name, list of their names in the order of our rows). Not every model has every
+            weight: a linear layer of a ModernBERT, for example, has no bias.
+
+        >>> pairs = dict(FAMILIES["bert"].weight_pairs(num_layers=1, tied=True))
+        >>> pairs["embedder.blocks.0.expand.bias"]
+        ['bert.encoder.layer.0.intermediate.dense.bias']
+        """
+        for ours, theirs in self.weight_names.items():
+            theirs = (theirs,) if isinstance(theirs, str) else theirs
+            for block in map(str, range(num_layers if "*" in ours else 1)):
+                for kind in ("weight", "bias"):
+                    names = [f"{name.replace('*', block)}.{kind}" for name in theirs]
+                    yield f"{ours.replace('*', block)}.{kind}", names
+        projection = "head.token_embedding.weight" if tied else "head.projection"
+        yield projection, [f"{self.projection}.weight"]
+        yield "head.bias", [f"{self.projection}.bias"]
+
+
+# Settings that no encoder of ours has, in any family; see `Family.unsupported`.
+DECODER_SETTINGS = ("is_decoder", "add_cross_attention", "position_embedding_type")
+# Settings that repeat what the tokenizer knows. The defaults are the ids of ModernBERT's own
+# tokenizer, and many of other tokenizers' vocabularies have no such ids.
+TOKEN_IDS = ("bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id")
+SHARED_CONFIG_NAMES = {  # of BERT and ModernBERT
+    "vocab_size": "vocab_size",
+    "hidden_size": "hidden_size",
+    "num_layers": "num_hidden_layers",
+    "num_heads": "num_attention_heads",
+    "intermediate_size": "intermediate_size",
+    "max_length": "max_position_embeddings",
+    "initializer_range": "initializer_range",
+    "pad_token_id": "pad_token_id",
+}
+OUR_ACTIVATIONS = {"gelu_pytorch_tanh": "gelu_tanh", "gelu_new": "gelu_tanh", "swish": "silu"}
+THEIR_ACTIVATIONS = {"gelu_tanh": "gelu_pytorch_tanh"}
+GLOBAL, LOCAL = "full_attention", "sliding_attention"  # what ModernBERT's `layer_types` may hold
+
+
+def _our_bert_settings(theirs):
+    """The activation under our name, and whether attention has a dropout of its own."""
+    attention = theirs.attention_probs_dropout_prob
+    return {
+        "activation": OUR_ACTIVATIONS.get(theirs.hidden_act, theirs.hidden_act),
+        # With None, the dropout of attention follows when a user changes `dropout`.
+        "attention_dropout": None if attention == theirs.hidden_dropout_prob else attention,
+    }
+
+
+def _their_bert_settings(ours):
+    """The activation under transformers' name, and the dropout of attention as a number."""
+    activation = THEIR_ACTIVATIONS.get(ours.activation, ours.activation)
+    return {
+        "hidden_act": choice("activation", activation, ACT2FN),
+        "attention_probs_dropout_prob": ours.attention_dropout_p,
+    }
+
+
+def _our_modernbert_settings(theirs):
+    """How often a layer is global, and the θ of global and of local layers."""
+    # Layer 0 is global in every ModernBERT of ours, so the second global layer tells the rhythm.
+    later = [i for i, kind in enumerate(theirs.layer_types) if kind == GLOBAL and i > 0]
+    # Without a second global layer, any number from the number of layers on says the same.
+    said = getattr(theirs, "global_attn_every_n_layers", None) or 0
+    return {
+        "global_every": later[0] if later else max(said, len(theirs.layer_types)),
+        "global_theta": theirs.rope_parameters[GLOBAL]["rope_theta"],
+        "local_theta": theirs.rope_parameters[LOCAL]["rope_theta"],
+    }
+
+
+def _their_modernbert_settings(ours):
+    """No ids of special tokens: our configuration does not know them."""
+    return dict.fromkeys(TOKEN_IDS)
+
+
+FAMILIES = {  # by what transformers calls the `model_type` of a configuration
+    "bert": Family(
+        model_class=BertForMaskedLM,
+        config_class=EncoderConfig,
+        encoder_class=BertEncoder,
+        weight_names={
+            "embedder.embeddings.word": "bert.embeddings.word_embeddings",
+            "embedder.embeddings.position": "bert.embeddings.position_embeddings",
+            "embedder.embeddings.token_type": "bert.embeddings.token_type_embeddings",
+            "embedder.embeddings.norm": "bert.embeddings.LayerNorm",
+            "embedder.blocks.*.attention.query_key_value": (
+                "bert.encoder.layer.*.attention.self.query",
+                "bert.encoder.layer.*.attention.self.key",
+                "bert.encoder.layer.*.attention.self.value",
+            ),
+            "embedder.blocks.*.attention.output": "bert.encoder.layer.*.attention.output.dense",
+            "embedder.blocks.*.attention_norm": "bert.encoder.layer.*.attention.output.LayerNorm",
+            "embedder.blocks.*.expand": "bert.encoder.layer.*.intermediate.dense",
+            "embedder.blocks.*.contract": "bert.encoder.layer.*.output.dense",
+            "embedder.blocks.*.feed_forward_norm": "bert.encoder.layer.*.output.LayerNorm",
+            "head.dense": "cls.predictions.transform.dense",
+            "head.norm": "cls.predictions.transform.LayerNorm",
+        },
+        projection="cls.predictions.decoder",
+        second_bias="cls.predictions.bias",
+        config_names=SHARED_CONFIG_NAMES
+        | {
+            "type_vocab_size": "type_vocab_size",
+            "dropout": "hidden_dropout_prob",
+            "attention_dropout": "attention_probs_dropout_prob",
+            "activation": "hidden_act",
+            "layer_norm_eps": "layer_norm_eps",
+        },
+        our_settings=_our_bert_settings,
+        their_settings=_their_bert_settings,
+    ),
+    "modernbert": Family(
+        model_class=ModernBertForMaskedLM,
+        config_class=ModernConfig,
+        encoder_class=ModernEncoder,
+        weight_names={
+            "embedder.embeddings.word": "model.embeddings.tok_embeddings",
+            "embedder.embeddings.norm": "model.embeddings.norm",
+            # Queries, keys and values are stacked in one matrix there, too, in the same order.
+            "embedder.blocks.*.attention.query_key_value": "model.layers.*.attn.Wqkv",
+            "embedder.blocks.*.attention.output": "model.layers.*.attn.Wo",
+            "embedder.blocks.*.attention_norm": "model.layers.*.attn_norm",
+            "embedder.blocks.*.expand": "model.layers.*.mlp.Wi",
+            "embedder.blocks.*.contract": "model.layers.*.mlp.Wo",
+            "embedder.blocks.*.feed_forward_norm": "model.layers.*.mlp_norm",
+            "embedder.norm": "model.final_norm",
+            "head.dense": "head.dense",
+            "head.norm": "head.norm",
+        },
+        projection="decoder",
+        config_names=SHARED_CONFIG_NAMES
+        | {
+            "window": "local_attention",
+            "embedding_dropout": "embedding_dropout",
+            "attention_dropout": "attention_dropout",
+            "mlp_dropout": "mlp_dropout",
+            "layer_norm_eps": "norm_eps",
+            "initializer_cutoff": "initializer_cutoff_factor",
+            # Names from before transformers 5, which still makes `layer_types` and
+            # `rope_parameters` from them.
+            "global_every": "global_attn_every_n_layers",
+            "global_theta": "global_rope_theta",
+            "local_theta": "local_rope_theta",
+        },
+        our_settings=_our_modernbert_settings,
+        their_settings=_their_modernbert_settings,
+        unsupported=(
+            "layer_types",
+            "rope_parameters",
+            "hidden_activation",
+            "classifier_activation",
+        ),
+        read_besides=(
+            "rope_scaling",
+            "attention_bias",
+            "mlp_bias",
+            "norm_bias",
+            "classifier_bias",
+            "decoder_bias",
+        ),
+    ),
+}
+
+
+# ------------------------------------------------------------------------------------ conversion
+
+
+def from_hf(bert_for_masked_lm):
+    """Our model with the weights of a model of transformers, copied.
+
+    The new model has the dtype, the device and the mode (training or evaluation) of the given one.
+    Its projection is tied to the word embeddings if the given model's is.
+
+    Args:
+        bert_for_masked_lm: a `BertForMaskedLM` or a `ModernBertForMaskedLM`.
+
+    Returns:
+        A `MaskedLanguageModel`.
+
+    Raises:
+        ValueError: a model of another class, such as RoBERTa or a classifier; a configuration with
+            a setting that our encoders do not have, such as a decoder's or relative positions; an
+            activation that we do not have.
+        RuntimeError: weights for which our model has no place, such as biases in a ModernBERT. The
+            message names them.
+    """
+    theirs = bert_for_masked_lm
+    family = FAMILIES.get(getattr(getattr(theirs, "config", None), "model_type", None))
+    if family is None or theirs.get_output_embeddings() is None:
+        classes = " or a ".join(family.model_class.__name__ for family in FAMILIES.values())
+        raise ValueError(f"from_hf got a {type(theirs).__name__}; a {classes} is needed")
+    tied = theirs.get_output_embeddings().weight is theirs.get_input_embeddings().weight
+    config = _our_config(theirs.config, family)
+    # 1) Find the weights of theirs that each weight of ours holds, and put them together.
+    weights, renamed = theirs.state_dict(), {}
+    for ours, names in family.weight_pairs(config.num_layers, tied):
+        if names[0] in weights:
+            renamed[ours] = torch.cat([weights.pop(name) for name in names])
+    weights.pop(family.second_bias, None)
+    # 2) Copy them. A weight that found no partner keeps its name, and is refused here.
+    model = _without_weights(config, tied)
+    model.to_empty(device=theirs.device).to(theirs.dtype)
+    model.load_state_dict(renamed | weights)
+    return model.train(theirs.training)
+
+
+def to_hf(model):
+    """A model of transformers with the weights of ours, copied.
+
+    `to_hf(from_hf(m))` makes the predictions of m, and it has the state dictionary of m. There is
+    one exception: the bias `cls.predictions.bias` of an untied BERT, which m never uses, becomes
+    equal to the bias that m does use. Two things are lost because transformers' classes do not have
+    them: `top_k`, and the dropout before the head.
+
+    Args:
+        model: a `MaskedLanguageModel` of a `BertEncoder` or a `ModernEncoder` and the head that
+            `MaskedLanguageModel.from_config` makes for it, tied or not.
+
+    Returns:
+        A `BertForMaskedLM` or a `ModernBertForMaskedLM`, in the dtype, on the device and in the
+        mode of the given model.
+
+    Raises:
+        ValueError: any other module, such as a classifier or a compiled model; a model with another
+            encoder, a head that does not belong to the encoder, or a contextualizer; an activation
+            that transformers does not have.
+    """
+    family = _family_of(model)
+    if family is None:
+        needed = "a MaskedLanguageModel of a BertEncoder or a ModernEncoder and its own head"
+        told = f"transformers has no class for this {type(model).__name__}; {needed} is needed"
+        raise ValueError(f"{told}, neither compiled nor wrapped; save other models with torch.save")
+    head, config = model.head, model.embedder.config
+    # 1) A new model of theirs. Its random weights are drawn from a copy of the generator, so that
+    #    whatever draws next from the generator draws what it would have drawn without this call.
+    with torch.random.fork_rng(devices=[]):
+        theirs = AutoModelForMaskedLM.from_config(_their_config(config, family, _is_tied(model)))
+    theirs.to(device=head.bias.device, dtype=head.bias.dtype)
+    # 2) Our weights, cut where one of ours holds several of theirs.
+    weights, renamed = model.state_dict(), {}
+    for ours, names in family.weight_pairs(config.num_layers, _is_tied(model)):
+        if ours in weights:
+            renamed.update(zip(names, weights[ours].chunk(len(names))))
+    if family.second_bias is not None:
+        renamed[family.second_bias] = head.bias
+    theirs.load_state_dict(renamed)
+    return theirs.train(model.training)
+
+
+def _our_config(theirs, family):
+    """Our configuration from theirs.
+
+    Raises:
+        ValueError: a setting of theirs that our encoders do not have.
+    """
+    settings = {ours: getattr(theirs, name, None) for ours, name in family.config_names.items()}
+    config = family.config_class(**settings | family.our_settings(theirs))
+    ordinary = _their_config(config, family, tied=True)
+    for name in (*DECODER_SETTINGS, *family.unsupported):
+        # Newer files do not mention the kind of positions where it is the absolute one.
+        said, needed = (getattr(one, name, "absolute") for one in (theirs, ordinary))
+        if said != needed:
+            raise ValueError(f"{name}={said!r} in the checkpoint; here it must be {needed!r}")
+    return config
+
+
+def _their_config(ours, family, tied):
+    """Their configuration from ours."""
+    settings = {name: getattr(ours, each) for each, name in family.config_names.items()}
+    settings |= family.their_settings(ours) | {"tie_word_embeddings": tied}
+    return AutoConfig.for_model(family.model_class.config_class.model_type, **settings)
+
+
+def _family_of(model):
+    """The family whose class in transformers computes what this model computes, or None."""
+    if not isinstance(model, MaskedLanguageModel) or model.contextualizer is not None:
+        return None
+    encoder = model.embedder
+    for family in FAMILIES.values():
+        if isinstance(encoder, family.encoder_class):
+            if isinstance(encoder.config, family.config_class) and _has_the_usual_head(model):
+                return family
+    return None
+
+
+def _has_the_usual_head(model):
+    """Whether the head is one as `MaskedLanguageModel.from_config` makes it, tied or not."""
+    if not isinstance(model.head, MaskedLMHead):
+        return False
+    usual = _without_weights(model.embedder.config, _is_tied(model)).head
+    # Two activations may have one name in the description and differ in their options.
+    return repr(model.head) == repr(usual) and model.head.activation is usual.activation
+
+
+def _is_tied(model):
+    """Whether the projection is the matrix of the model's own word embeddings."""
+    return model.head.token_embedding is model.embedder.embeddings.word
+
+
+def _without_weights(config, tied):
+    """A model on the "meta" device, which takes no memory and draws no random numbers."""
+    with torch.device("meta"):
+        model = MaskedLanguageModel.from_config(config)
+        if not tied:
+            options = {"activation": model.head.activation, "layer_norm_eps": model.head.norm.eps}
+            options["bias"] = model.head.dense.bias is not None
+            model.head = MaskedLMHead(config.hidden_size, config.vocab_size, **options)
+    return model
