@@ -28,7 +28,8 @@ from classroom.remarks import forbidden, imports, used
 from classroom.runner import UNANSWERED
 from classroom.tables import number
 from mlm_lib.engine.files import write
-from mlm_lib.grammar import Estimate, Grammar
+from mlm_lib.estimates import Estimate
+from mlm_lib.grammar import Grammar
 
 SECONDS, GRACE = 300, 1.05  # of processor time, and how far beyond it is not yet refused
 DOCUMENTS, ROWS, RATE = 20_000, 600, 0.15  # to train on; to be asked in; the share that is asked

@@ -8,13 +8,11 @@ found it, and find the same whatever the batch size.
 import math
 from typing import NamedTuple
 
-import numpy as np
 import torch
-from scipy import stats
 
-from mlm_lib.checks import ids, iterable, number, refused, tensor, unicode_text, whole_number
+from mlm_lib.checks import ids, iterable, refused, tensor, unicode_text, whole_number
 from mlm_lib.engine.padding import pad_examples
-from mlm_lib.grammar import Estimate
+from mlm_lib.estimates import Estimate
 from mlm_lib.labels import IGNORE
 from mlm_lib.masked_lm import tokens_of
 from mlm_lib.masking import marks_pieces
@@ -58,9 +56,11 @@ def masked_answers(model, batches):
         batch = {name: rows.cpu() for name, rows in batch.items()}
         asked = batch["labels"] != IGNORE  # (B, T)
         if asked.any():
-            scores = read(model, batch, asked)  # (N, V)
+            scores = masked_scores(model, batch, asked)  # (N, V)
             targets = ids("labels", batch["labels"][asked], "(N,)", size=scores.shape[1])
-            found.append((*judged(scores, targets.long()), asked.nonzero()[:, 0] + row))
+            targets = targets.long()
+            rows = asked.nonzero()[:, 0] + row  # (N,)
+            found.append((targets, *nats_and_ranks(scores, targets), rows))
         row += len(asked)
     if not found:
         raise ValueError(f"{row} rows without a label; mask more of them, or at a higher rate")
@@ -68,7 +68,7 @@ def masked_answers(model, batches):
 
 
 @torch.no_grad()
-def read(model, batch, asked):
+def masked_scores(model, batch, asked):
     """(N, V) scores of at least 32 bits on the CPU, at the positions (B, T) that are asked."""
     device = next(model.parameters()).device
     # A model of ours returns these alone when it gets labels, one of transformers all of them.
@@ -84,17 +84,17 @@ def read(model, batch, asked):
     return scores
 
 
-def judged(scores, targets):
+def nats_and_ranks(scores, targets):
     """targets, nats and ranks of scores (N, V)."""
     own = scores.gather(1, targets[:, None])  # (N, 1)
     nats = scores.double().logsumexp(-1) - own[:, 0].double()
     # Among equal scores the lower id comes first, lest a model that says nothing be always right.
     before = torch.arange(scores.shape[1]) < targets[:, None]  # (N, V)
     ranks = ((scores > own) | ((scores == own) & before)).sum(-1)
-    return targets, nats, ranks
+    return nats, ranks
 
 
-def encoded(model, tokenizer, text):
+def encode_checked(model, tokenizer, text):
     """A text's ids, if the model knows each of them and reads as many.
 
     Raises:
@@ -111,7 +111,7 @@ def encoded(model, tokenizer, text):
     return row
 
 
-def mask_of(tokenizer):
+def mask_token_of(tokenizer):
     """The id of a tokenizer's mask token, and how that token is written.
 
     Raises:
@@ -138,7 +138,7 @@ def check_length(model, name, length):
         raise ValueError(f"{name} has {length} tokens; this model reads {longest}")
 
 
-def padded(rows, tokenizer):
+def pad_rows(rows, tokenizer):
     """Rows of ids as `input_ids` and `attention_mask`, each (B, T)."""
     fields = [{"input_ids": row, "attention_mask": [1] * len(row)} for row in rows]
     return pad_examples(fields, tokenizer.pad_token_id)
@@ -180,48 +180,6 @@ def masked_accuracy(model, batches, *, top_k=1):
     """
     top_k = whole_number("top_k", top_k)
     return (masked_answers(model, batches).ranks < top_k).double().mean().item()
-
-
-class Band(NamedTuple):
-    """Tokens that the training text holds from `least` to below `most` times."""
-
-    least: int
-    most: float
-    accuracy: float
-    nats: float
-    count: int
-
-
-def by_frequency(answers, counts, *, edges=(1, 10, 100, 1000, 10_000)):
-    """Answers sorted by how often the training text holds the hidden token.
-
-    Args:
-        answers: of `masked_answers`.
-        counts: (V,) whole numbers, of each token, as `bincount` of the training ids gives them.
-        edges: rising; the first band lies below the first edge, the last from the last edge on.
-
-    Returns:
-        A list of `Band`, of those that hold a hidden token.
-
-    Raises:
-        ValueError: counts below 0 or not whole, edges that do not rise from above 0.
-        IndexError: a hidden token outside of `counts`.
-    """
-    edges = list(edges)
-    if not edges or edges[0] <= 0 or edges != sorted(set(edges)):
-        raise ValueError(f"edges={edges}; rising numbers are needed, such as 1, 10, 100")
-    counts = ids("counts", torch.as_tensor(counts).cpu(), "(V,)")
-    if (counts < 0).any():
-        raise refused("counts", counts.min().item(), "a number of at least 0 for each token")
-    often = counts[answers.targets]  # (N,)
-    bands = []
-    for least, most in zip([0, *edges], [*edges, math.inf]):
-        part = (often >= least) & (often < most)
-        if part.any():
-            accuracy = (answers.ranks[part] == 0).double().mean().item()
-            nats = answers.nats[part].mean().item()
-            bands.append(Band(least, most, accuracy, nats, int(part.sum())))
-    return bands
 
 
 class Calibration(NamedTuple):
@@ -318,16 +276,19 @@ def fill_mask(model, tokenizer, text, *, top_k=5, batch_size=32):
     """
     texts = [text] if isinstance(text, str) else list(text)
     top_k, batch_size = whole_number("top_k", top_k), whole_number("batch_size", batch_size)
-    rows, (mask, written) = [encoded(model, tokenizer, one) for one in texts], mask_of(tokenizer)
+    rows, (mask, written) = (
+        [encode_checked(model, tokenizer, one) for one in texts],
+        mask_token_of(tokenizer),
+    )
     for one, row in zip(texts, rows):
         if mask not in row:
             raise ValueError(f"{one!r} has no {written}; write it where a word is to be found")
     found = []
     for start in range(0, len(rows), batch_size):
         some = rows[start : start + batch_size]
-        fields = padded(some, tokenizer)
+        fields = pad_rows(some, tokenizer)
         blank = fields["input_ids"] == mask  # (B, T)
-        scores = read(model, fields, blank)  # (N, V)
+        scores = masked_scores(model, fields, blank)  # (N, V)
         best = scores.softmax(-1).topk(min(top_k, scores.shape[-1]))  # (N, k)
         answers = iter(zip(best.values.tolist(), best.indices.tolist()))
         for row in some:
@@ -387,7 +348,10 @@ def pseudo_log_likelihood(model, tokenizer, texts, *, whole_word=False, batch_si
     if whole_word and not marks_pieces(tokenizer):
         raise ValueError("whole_word needs the ## pieces of WordPiece, and this tokenizer has none")
     texts = list(iterable("texts", texts, "texts"))
-    rows, (mask, _) = [encoded(model, tokenizer, text) for text in texts], mask_of(tokenizer)
+    rows, (mask, _) = (
+        [encode_checked(model, tokenizer, text) for text in texts],
+        mask_token_of(tokenizer),
+    )
     questions = []  # the text's number; from where to where it is hidden; the first is scored
     for which, row in enumerate(rows):
         places = _scored(tokenizer, row)
@@ -406,11 +370,11 @@ def pseudo_log_likelihood(model, tokenizer, texts, *, whole_word=False, batch_si
         hidden = [list(rows[text]) for text in which]
         for row, place, end in zip(hidden, places, ends):
             row[place:end] = [mask] * (end - place)
-        fields = padded(hidden, tokenizer)
+        fields = pad_rows(hidden, tokenizer)
         asked = torch.zeros_like(fields["input_ids"], dtype=torch.bool)  # (B, T)
         asked[range(len(places)), places] = True
         targets = torch.tensor([rows[text][place] for text, place in zip(which, places)])
-        nats = judged(read(model, fields, asked), targets)[1]
+        nats, _ = nats_and_ranks(masked_scores(model, fields, asked), targets)
         for text, nat in zip(which, nats.tolist()):
             totals[text] -= nat
     return totals
@@ -436,68 +400,3 @@ def _scored(tokenizer, row):
     """The places of a row's own tokens, [UNK] among them."""
     frame = {getattr(tokenizer, f"{name}_token_id") for name in ("cls", "sep", "pad", "mask")}
     return [place for place, index in enumerate(row) if index not in frame]
-
-
-# ------------------------------------------------------------------------------------ intervals
-#
-# How sure a mean over a few runs is: Student's t. Lessons 13 and 14 read experiments with it.
-
-
-class Interval(NamedTuple):
-    """A mean with its confidence interval, all in the unit of the values.
-
-    >>> f"{Interval(0.5, 0.4, 0.6, count=3):.2f}"
-    '0.50 ± 0.10'
-    """
-
-    mean: float
-    low: float
-    high: float
-    count: int
-
-    def __format__(self, spec):
-        return f"{self.mean:{spec}} ± {(self.high - self.low) / 2:{spec}}"
-
-    def excludes(self, value):
-        """Whether `value` lies outside: the data and a true mean of `value` hardly agree."""
-        return not self.low <= value <= self.high
-
-
-def interval(values, *, confidence=0.95):
-    """The confidence interval of a mean, for a few independent values such as one a seed.
-
-    It is mean ± t · s / √n with the quantile of Student's t at n − 1 degrees of freedom (Student
-    1908), which is 4.30 for three values where the normal law has 1.96. It holds where the values
-    scatter normally, and tells of chance alone, of no error that all runs share.
-
-    Raises:
-        ValueError: fewer than two values, one that is no finite number, or a confidence that does
-            not lie between 0 and 1.
-
-    >>> f"{interval([2.0, 3.0, 4.0]):.2f}"
-    '3.00 ± 2.48'
-    """
-    if not 0 < confidence < 1:
-        raise refused("confidence", confidence, "a number between 0 and 1")
-    values = [number("a value", value) for value in values]
-    count = whole_number("the number of values", len(values), least=2)
-    mean, error = np.mean(values), np.std(values, ddof=1) / np.sqrt(count)
-    reach = float(stats.t.ppf((1 + confidence) / 2, count - 1) * error)
-    return Interval(float(mean), float(mean) - reach, float(mean) + reach, count)
-
-
-def paired(values, others, *, confidence=0.95):
-    """The interval of `values` less `others`, where the k-th of both share their luck.
-
-    Two arms of an experiment run with the same seeds share initial weights and order of data. What
-    a seed does to both of them falls out of the difference, which the two intervals apart would
-    count twice.
-
-    Raises:
-        ValueError: unequal lengths, and what `interval` refuses.
-
-    >>> f"{paired([1.3, 2.4, 3.2], [1.0, 2.0, 3.0]):.2f}"
-    '0.30 ± 0.25'
-    """
-    differences = [a - b for a, b in zip(values, others, strict=True)]
-    return interval(differences, confidence=confidence)

@@ -13,38 +13,17 @@ import math
 import random
 from bisect import bisect
 from itertools import accumulate, chain, islice
-from typing import NamedTuple
 
 import torch
 
 from mlm_lib import DATA
 from mlm_lib.checks import choice, probability, refused, shares, whole_number
 from mlm_lib.engine.grammar_file import read_worlds
+from mlm_lib.estimates import Estimate
 from mlm_lib.forward_backward import Evidence, ForwardBackward, Model, side_by_side
 
 CHUNK = 32  # documents whose inference runs side by side
 NOTHING = 1e-20  # a share of a sum that float64, with its 16 digits, cannot see
-
-
-class Estimate(NamedTuple):
-    """A mean over `count` words, in nats per word, and its standard error.
-
-    The error takes rows (a document is one) as independent and not their words, since what makes
-    one word of a text hard makes others hard. Of a single row it is NaN.
-    """
-
-    nats: float
-    standard_error: float
-    count: int
-
-    @classmethod
-    def of_rows(cls, sums, counts, *, alone=math.nan):
-        """From the nats and the words of each row, (R,) both. `alone`: the error of one row."""
-        nats, count = sums.sum() / counts.sum(), int(counts.sum())
-        if len(sums) == 1:
-            return cls(nats.item(), alone, count)
-        spread = ((sums - nats * counts) ** 2).sum() * len(sums) / (len(sums) - 1)
-        return cls(nats.item(), (spread.sqrt() / count).item(), count)
 
 
 class Floor(Estimate):

@@ -29,7 +29,7 @@ after a run that reached its end, 1 after an error, 2 after an option that does 
 after Ctrl-C."""
 
 # {group: {name: arguments of `add_argument`}}. The defaults are those of `TrainingConfig` and of
-# `DEFAULTS` in pretrain.py; a test compares them.
+# `DEFAULTS` in recipe.py; a test compares them.
 OPTIONS = {
     "what is trained, on what": {
         "corpus": {

@@ -49,7 +49,7 @@ def read_texts(source, without=()):
     """
     doubts = []
     texts = [text for file in text_files(source, without) for text in texts_of(*file, doubts)]
-    warn_of(doubts)
+    warn_once(doubts)
     return texts
 
 
@@ -82,7 +82,7 @@ def texts_of(path, column="text", doubts=None):
     return [text for text in texts if text.strip()]
 
 
-def warn_of(doubts):
+def warn_once(doubts):
     """Gives one warning for all doubts about files; without doubts, none."""
     if doubts:
         more = f" (The same holds for {len(doubts) - 1:,} more of the files.)" * (len(doubts) > 1)
