@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import get_args
 
 from mlm_lib.checks import refused
-from mlm_lib.engine.command_line import TRAINING, no_such
+from mlm_lib.engine.command_line import TRAINING_OPTIONS, no_such
 
 # The values of a recipe that are used if neither the file nor an option gives them, and that differ
 # from the defaults of the classes: a model that a laptop trains, and batches of rows of similar
@@ -59,7 +59,7 @@ def read_recipe(file=None, options=None):
         tables = tables | {"data": [data]}
     if "from" in options:
         tables = tables | {"model": tables.get("model", {}) | {"from": options["from"]}}
-    training = {name: options[name] for name in TRAINING if name in options}
+    training = {name: options[name] for name in TRAINING_OPTIONS if name in options}
     return fill_in_defaults(tables | {"training": recipe["training"] | training})
 
 
