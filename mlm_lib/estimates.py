@@ -23,9 +23,9 @@ class Estimate(NamedTuple):
     The standard error treats texts as independent of one another, but not the words of one text,
     because a text that is hard to predict tends to be hard at all of its words.
 
-    nats: the mean over all words, in nats per word.
-    standard_error: the standard error of this mean, in the same unit.
-    count: the number of words.
+    - nats: the mean over all words, in nats per word.
+    - standard_error: the standard error of this mean, in the same unit.
+    - count: the number of words.
     """
 
     nats: float
@@ -70,9 +70,9 @@ class Interval(NamedTuple):
     >>> f"{Interval(0.5, 0.4, 0.6, count=3):.2f}"
     '0.50 ± 0.10'
 
-    mean: the mean of the values.
-    low, high: the two ends of the interval.
-    count: the number of values.
+    - mean: the mean of the values.
+    - low, high: the two ends of the interval.
+    - count: the number of values.
     """
 
     mean: float

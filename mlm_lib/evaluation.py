@@ -25,11 +25,11 @@ from mlm_lib.training import modes_kept
 class Answers(NamedTuple):
     """What a model predicted at N hidden tokens.
 
-    targets: (N,) the ids of the hidden tokens.
-    nats: (N,) −log P(hidden token | visible tokens), the loss at each of them, float64.
-    ranks: (N,) how many tokens had a higher score than the hidden one; 0 means that the model's
-        first guess was right.
-    rows: (N,) the number of the row in which each hidden token is, counted over all batches.
+    - targets: (N,) the ids of the hidden tokens.
+    - nats: (N,) −log P(hidden token | visible tokens), the loss at each of them, float64.
+    - ranks: (N,) how many tokens had a higher score than the hidden one; 0 means that the model's
+      first guess was right.
+    - rows: (N,) the number of the row in which each hidden token is, counted over all batches.
     """
 
     targets: torch.Tensor
@@ -225,10 +225,10 @@ def masked_accuracy(model, batches, *, top_k=1):
 class Calibration(NamedTuple):
     """How well a model's confidence matches its accuracy. Bins without an answer are left out.
 
-    error: the expected calibration error, from 0 to 1.
-    confidence: (bins,) the mean confidence in each bin, in rising order.
-    accuracy: (bins,) the share of right answers in each bin.
-    count: (bins,) the number of answers in each bin.
+    - error: the expected calibration error, from 0 to 1.
+    - confidence: (bins,) the mean confidence in each bin, in rising order.
+    - accuracy: (bins,) the share of right answers in each bin.
+    - count: (bins,) the number of answers in each bin.
     """
 
     error: float

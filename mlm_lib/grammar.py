@@ -35,7 +35,7 @@ NEGLIGIBLE = 1e-20  # a share of a sum that float64, with its 16 digits, does no
 class Floor(Estimate):
     """The Bayes-optimal loss: the lowest expected loss that any model can have on these words.
 
-    nats: the mean per word. standard_error: of this mean, over documents. count: the words.
+    The standard error of the mean treats the documents as independent; see `Estimate`.
     """
 
 

@@ -32,17 +32,17 @@ NO_LATENT = "drawn freely"  # what decides a word from a list that does not depe
 class World(NamedTuple):
     """One topic of a grammar. A *state* is one choice of values for all latents; Z counts them.
 
-    name: the name of the world.
-    weight: how often documents are of this world, relative to the weights of the other worlds.
-    prior: (Z,) float64, the probability of each state.
-    steps: a list of (probability, sentences). A sentence is a pair (weight, places). Its weight is
-        a tensor (Z,) float64: the probability of the sentence in each state, given that the step
-        occurs. `places` has for each of its words a list of Z numbers: which filler is there in
-        each state, or −1 in a state in which the sentence is impossible.
-    fillers: a list of {word: probability}. A filler is a distribution over words.
-    kinds: {word: the latent that decides it, or `NO_LATENT`}, for the words that fill slots. A word
-        that fills several kinds of slots belongs to the first of them; a latent is preferred to
-        `NO_LATENT`.
+    - name: the name of the world.
+    - weight: how often documents are of this world, relative to the weights of the other worlds.
+    - prior: (Z,) float64, the probability of each state.
+    - steps: a list of (probability, sentences). A sentence is a pair (weight, places). Its weight
+      is a tensor (Z,) float64: the probability of the sentence in each state, given that the step
+      occurs. `places` has for each of its words a list of Z numbers: which filler is there in each
+      state, or −1 in a state in which the sentence is impossible.
+    - fillers: a list of {word: probability}. A filler is a distribution over words.
+    - kinds: {word: the latent that decides it, or `NO_LATENT`}, for the words that fill slots. A
+      word that fills several kinds of slots belongs to the first of them; a latent is preferred to
+      `NO_LATENT`.
     """
 
     name: str
