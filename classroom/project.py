@@ -28,7 +28,8 @@ from classroom.remarks import forbidden, imports, used
 from classroom.runner import UNANSWERED
 from classroom.tables import number
 from mlm_lib.engine.files import write
-from mlm_lib.grammar import Estimate, Grammar
+from mlm_lib.estimates import Estimate
+from mlm_lib.grammar import Grammar
 
 SECONDS, GRACE = 300, 1.05  # of CPU time, and the factor by which it may be exceeded
 DOCUMENTS = 20_000  # to train on

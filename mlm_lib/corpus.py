@@ -1,7 +1,7 @@
-"""Text in: load it, check it, split it, pack it. Built in lesson 01.
+"""Loading texts: from files, from the course's corpora or the hub, split for training and testing.
 
-Everything here works on plain strings and lists. Four sources need no network: our grammar's
-documents, our own reviews, the docstrings of the installed packages, and your files.
+Texts are plain strings in lists. Four sources need no network: documents of our grammar, our own
+reviews, the docstrings of the installed packages, and your files. Built in lesson 01.
 """
 
 import hashlib
@@ -18,54 +18,74 @@ _SHIPPED = {"grammar": DATA / "grammar.txt", "reviews": DATA / "reviews.csv"}
 
 
 def load_corpus(source, split="train", *, seed=0):
-    """The texts of one split of a corpus, as a list of non-empty strings.
+    """Loads the texts of one split of a corpus.
+
+    >>> texts = load_corpus("reviews", "validation")
+    >>> len(texts) > 0 and isinstance(texts[0], str)
+    True
+
+    How a file becomes texts depends on its suffix:
+
+    - `.txt`, `.text`: if the file has blank lines, they separate the texts. If it has none, each
+      line is a text.
+    - `.csv`, `.tsv`, `.jsonl`, `.json`, `.parquet`: each row is a text, in the column `text`.
+      Another column is named after a colon, as in `films.csv:body` or `my_folder:body`.
+    - Each of these but `.parquet` may be compressed, with `.gz` at the end of its name.
+    - Markdown is not read, because its marks are not prose.
+
+    Of a folder all such files are read, also in the folders inside it. Hidden files are left out,
+    and so are files named README, LICENSE and the like and, in a layout like that of `aclImdb`, the
+    lists beside the folders `pos` and `neg`. A warning counts and names the files that are left
+    out, except the hidden ones.
 
     Args:
-        source: `"grammar"` (a sample of `data/grammar.toml`'s documents), `"reviews"`, `"docs"`, a
-            path, or `"hub:NAME[:CONFIG][:COLUMN]"`. A path names a file or a folder. If a `.txt` or
-            `.text` file has blank lines, they separate the texts; if it has none, each line is a
-            text. In a table (`.csv`, `.tsv`, `.jsonl`, `.json`, `.parquet`) the column `text` is
-            read. Another column is named after a colon, as in `films.csv:body` or
-            `my_folder:body`. All of these files but Parquet may be packed as `.gz`. Of a folder all
-            such files are read, also those in the folders below it. Left out are hidden files,
-            files named README, LICENSE and the like, and, as in `aclImdb`, lists beside the folders
-            `pos` and `neg`. Markdown is not read, because its marks are not prose. A warning counts
-            and names the files that are left out, except the hidden ones.
+        source: `"grammar"` (a sample of the documents of `data/grammar.toml`), `"reviews"`,
+            `"docs"` (sentences from the docstrings of installed packages), the path of a file or
+            folder, or `"hub:NAME[:CONFIG][:COLUMN]"` for a data set of the Hugging Face hub.
         split: `"train"` (80%), `"validation"` (10%) or `"test"` (10%). A hub data set keeps the
-            splits it has.
-        seed: chooses another division into splits. The division depends on the texts and the seed
-            alone, never on their order; equal texts share a split, so none can see another's text.
+            splits that it has.
+        seed: another seed divides the texts into other splits. The division depends on the texts
+            and the seed alone, not on the order of the texts. Equal texts are in the same split, so
+            that no text of one split is seen in another.
+
+    Returns:
+        A list of non-empty strings, in the order of the corpus.
 
     Raises:
-        ValueError: unknown split, a kind of file that is not read, a file without text or not in
-            UTF-8, a missing column, a cell that holds half of a character, an empty split.
-        FileNotFoundError: no corpus of that name and no file at that path.
-        ConnectionError: a hub name without a network and not in the local cache.
+        ValueError: the split is unknown or empty; a file is of a kind that is not read, has no text
+            or is not UTF-8; a table lacks the column, or a cell is not valid text.
+        FileNotFoundError: there is no corpus of that name and no file at that path.
+        ConnectionError: a data set of the hub cannot be downloaded and is not in the local cache.
     """
     choice("split", split, SPLITS)
     if str(source).startswith("hub:"):
         return _from_hub(source, split, seed)
-    # Path("docs") is the folder, "docs" the corpus.
+    # The str "docs" is the corpus; Path("docs") is a folder of that name.
     texts = load_docs() if source == "docs" else read_texts(_SHIPPED.get(source, source))
     return _split(texts, split, seed, source)
 
 
 def split_to_train(source, share=None, *, without=(), seed=0):
-    """The texts to train on, those held out to evaluate on, and those of a test split, as lists.
+    """Splits a corpus for pretraining, which wants as many texts as possible to train on.
 
-    A test split is kept only where it is used: the course's corpora have one, because lessons
-    measure on it, and some hub data sets have one. Of your own files no text is kept for a test.
+    Unlike `load_corpus`, it sets a test split aside only where one is used: the course's corpora
+    have one, because lessons measure on it, and some data sets of the hub have one. From your own
+    files no text is set aside for a test.
 
     Args:
-        source: as `load_corpus` takes it.
+        source: as in `load_corpus`.
         share: the share of the distinct texts that is held out. None takes the validation split of
-            a hub data set, if it has one, and otherwise a tenth: the validation split of
-            `load_corpus`.
+            a hub data set, if it has one, and otherwise a tenth: the texts that are the validation
+            split of `load_corpus`.
         without: files of the folder `source` that are not read.
-        seed: as of `load_corpus`.
+        seed: as in `load_corpus`.
+
+    Returns:
+        Three lists of texts: those to train on, those held out to evaluate on, and the test split,
+        which may be empty.
 
     Raises:
-        ValueError: as of `load_corpus`; a share that leaves nothing to train on.
+        ValueError: the share leaves nothing to train on, or what `load_corpus` refuses.
     """
     if str(source).startswith("hub:"):
         tables, column = _hub(source)
@@ -77,8 +97,8 @@ def split_to_train(source, share=None, *, without=(), seed=0):
             if share is None:
                 return texts, own, test
             if share:
-                told = f"{source} has a validation split of its own"
-                raise ValueError(f"{told}; leave validation_share={share} out")
+                reason = f"{source} has a validation split of its own"
+                raise ValueError(f"{reason}; leave validation_share={share} out")
             texts = texts + own
         kept = set()
     elif source == "docs" or source in _SHIPPED:
@@ -94,34 +114,36 @@ def split_to_train(source, share=None, *, without=(), seed=0):
     if not rank:
         raise ValueError(f"{source} holds no text")
     if share and len(rank) < 3:
-        told = f"{source} holds {len(rank)} distinct texts, too few to hold some of them out"
-        raise ValueError(
-            f"{told}; add texts, or name other texts to evaluate on: validation = PATH"
-        )
+        reason = f"{source} holds {len(rank)} distinct texts, too few to hold some of them out"
+        remedy = "add texts, or name other texts to evaluate on: validation = PATH"
+        raise ValueError(f"{reason}; {remedy}")
     if count >= len(rank):
-        told = f"validation_share={share} holds out all {len(rank):,} distinct texts of {source}"
-        raise ValueError(f"{told}; lower it")
+        reason = f"validation_share={share} holds out all {len(rank):,} distinct texts of {source}"
+        raise ValueError(f"{reason}; lower it")
     held = set(rank[:count])
     train = [text for text in texts if text not in held and text not in kept]
     return train, [text for text in texts if text in held], test
 
 
 def pack_blocks(encoded, block_size, *, cls_id, sep_id):
-    """Cut a stream of encoded texts into full blocks, so that no position is padding.
+    """Packs encoded texts into blocks of equal length, so that no position is padding.
+
+    The texts are joined to one stream, with `[SEP]` between two of them, and the stream is split
+    into pieces. A block may therefore hold the end of one text and the start of the next.
 
     >>> pack_blocks([[5, 6, 7], [8], [9, 10]], 5, cls_id=1, sep_id=2).tolist()
     [[1, 5, 6, 7, 2], [1, 2, 8, 2, 2]]
 
     Args:
-        encoded: an iterable of lists of token ids, without special tokens. Empty ones are left out.
-        block_size: the length of a block, its `[CLS]` and `[SEP]` included; 3 or more.
+        encoded: an iterable of lists of token ids, without special tokens. Empty lists are skipped.
+        block_size: the length of a block, with its `[CLS]` and `[SEP]`; at least 3.
         cls_id, sep_id: the ids of `[CLS]` and `[SEP]`.
 
     Returns:
-        A long tensor (n, block_size). What is left over at the end, less than a block, is not used.
+        A long tensor (n, block_size). The last ids, if they do not fill a block, are not used.
 
     Raises:
-        ValueError: too few ids for one block.
+        ValueError: there are too few ids for one block.
     """
     whole_number("block_size", block_size, 3)  # [CLS], one token, [SEP]
     # 1. One stream, with a [SEP] between two texts: 5 6 7 [SEP] 8 [SEP] 9 10
@@ -130,7 +152,7 @@ def pack_blocks(encoded, block_size, *, cls_id, sep_id):
         if stream and ids:
             stream.append(sep_id)
         stream.extend(ids)
-    # 2. Pieces of block_size − 2: 5 6 7 | [SEP] 8 [SEP] | 9 10 is left over
+    # 2. Pieces of block_size − 2 ids: 5 6 7 | [SEP] 8 [SEP] | and 9 10 is left over
     inner = block_size - 2
     count = len(stream) // inner
     if count == 0:
@@ -145,7 +167,7 @@ def pack_blocks(encoded, block_size, *, cls_id, sep_id):
 
 
 def _ranked(texts, seed):
-    """The distinct texts in an order that looks random, by the texts and the seed alone."""
+    """The distinct texts in a random order that depends only on the texts and the seed."""
 
     def number(text):
         return hashlib.blake2b(f"{seed}\0{text}".encode(), digest_size=8).digest()
@@ -154,11 +176,13 @@ def _ranked(texts, seed):
 
 
 def _split(texts, split, seed, source):
-    """The texts that belong to a split, in the order given."""
-    # 1. Each distinct text has a number that looks random: a hash of the seed and the text itself.
-    # 2. Ranked by it, no text's place depends on its place in the file or on how often it comes.
+    """The texts that belong to a split, in the order of the corpus."""
+    # 1. Each distinct text gets a number that looks random: a hash of the seed and the text.
+    # 2. The texts are ranked by this number. A text's rank does not depend on its place in the file
+    #    or on how often it occurs.
     rank = _ranked(texts, seed)
-    # 3. The first tenth is validation, the second test, the rest training: exact proportions.
+    # 3. The first tenth of the ranks is the validation split, the second tenth the test split, and
+    #    the rest the training split.
     tenth = max(1, round(0.1 * len(rank))) if len(rank) >= 3 else 0
     held_out = {"validation": rank[:tenth], "test": rank[tenth : 2 * tenth]}
     chosen = set(held_out.get(split, rank[2 * tenth :]))
@@ -171,10 +195,10 @@ def _split(texts, split, seed, source):
 
 
 def _from_hub(source, split, seed):
-    """`hub:NAME[:CONFIG][:COLUMN]`, through `datasets` and its local cache."""
+    """The texts of a split of `hub:NAME[:CONFIG][:COLUMN]`, with `datasets` and its local cache."""
     tables, column = _hub(source)
     texts = _column(tables, split if split in tables else "train", column, source)
-    # A held-out split that the data set lacks is cut from its training split.
+    # If the data set lacks a validation or test split, it is taken from the training split.
     missing = [part for part in SPLITS if part not in tables]
     if split in missing:
         return _split(texts, split, seed, source)
@@ -183,22 +207,22 @@ def _from_hub(source, split, seed):
 
 
 def _hub(source):
-    """The splits that a hub data set has, and the name of the column to read."""
+    """A data set of the hub as {split: table}, and the name of the column to read."""
     _, name, *rest = source.split(":")
     try:
         return _open_tables(name, *rest)
-    except OSError as error:  # also ConnectionError and "not found"
-        told = f"could not get {name!r} from the hub ({type(error).__name__}: {error})"
-        still = "Check the name. Without a network 'reviews', 'docs' and your own files work"
-        raise ConnectionError(f"{told}. {still}") from error
+    except OSError as error:  # ConnectionError and the error for an unknown name are among them
+        reason = f"could not get {name!r} from the hub ({type(error).__name__}: {error})"
+        remedy = "Check the name. Without a network 'reviews', 'docs' and your own files work"
+        raise ConnectionError(f"{reason}. {remedy}") from error
 
 
 def _column(tables, split, column, source):
-    """The texts of a hub data set's own split, without blank ones."""
+    """The texts in a column of a split that the data set has, without blank texts."""
     table, name = tables[split], source.split(":")[1]
     if column not in table.column_names:
-        told = f"{name} has no column {column!r}; it has {table.column_names}"
-        raise ValueError(f"{told}. Name yours last: 'hub:{name}:COLUMN'")
+        reason = f"{name} has no column {column!r}; it has {table.column_names}"
+        raise ValueError(f"{reason}. Name yours last: 'hub:{name}:COLUMN'")
     texts = [text for text in table[column] if isinstance(text, str) and text.strip()]
     if not texts:
         raise ValueError(f"{source}: column {column!r} holds no text")
@@ -206,8 +230,11 @@ def _column(tables, split, column, source):
 
 
 def _open_tables(name, *rest):
-    """All splits, and the column to read. A lone part is a configuration, if one is so called."""
-    from datasets import load_dataset  # heavy, and only this source needs it
+    """The splits of a data set and the column to read, from the parts after its name.
+
+    A single part is the name of a configuration if there is one of that name, otherwise a column.
+    """
+    from datasets import load_dataset  # takes seconds to import, and only this source needs it
 
     if len(rest) != 1:
         return load_dataset(name, *rest[:1]), rest[-1] if rest else "text"

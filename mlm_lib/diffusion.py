@@ -30,8 +30,8 @@ import math
 import torch
 
 from mlm_lib.checks import choice, id_list, refused, whole_number
-from mlm_lib.evaluation import check_length, judged, read
-from mlm_lib.grammar import Estimate
+from mlm_lib.estimates import Estimate
+from mlm_lib.evaluation import check_length, masked_scores, nats_and_ranks
 from mlm_lib.labels import IGNORE
 from mlm_lib.masking import MaskingCollator
 
@@ -206,7 +206,7 @@ def _masked_nats(model, fields, masked, mask_token_id, batch_size):
         batch = {name: field[some, : asked.shape[1]] for name, field in fields.items()}
         targets = batch["input_ids"][asked]  # (N,)
         batch["input_ids"] = batch["input_ids"].masked_fill(asked, mask_token_id)
-        nats = judged(read(model, batch, asked), targets)[1]
+        nats, _ = nats_and_ranks(masked_scores(model, batch, asked), targets)
         total.index_add_(0, some[asked.nonzero()[:, 0]], nats)
     return total
 
@@ -269,6 +269,6 @@ def log_posteriors(model, tokenizer):
         asked = torch.ones_like(row, dtype=torch.bool)  # (1, T + 2)
         asked[:, [0, -1]] = False
         fields = {"input_ids": row, "attention_mask": torch.ones_like(row)}
-        return read(model, fields, asked).double().log_softmax(-1)  # (T, V)
+        return masked_scores(model, fields, asked).double().log_softmax(-1)  # (T, V)
 
     return answers

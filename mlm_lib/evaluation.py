@@ -1,21 +1,20 @@
-"""What a masked language model is worth: its losses, its answers, its trust in itself. Lesson 12.
+"""Measuring a masked language model: loss, accuracy, calibration, filled blanks, whole texts.
 
-The model is asked once, by `masked_answers`; most measures are a few lines over what it found. All
-take our `MaskedLanguageModel` and transformers' `BertForMaskedLM` alike, leave the model as they
-found it, and find the same whatever the batch size.
+`masked_answers` runs the model once over masked batches, and most measures are a few lines over its
+result. Every function takes our `MaskedLanguageModel` and transformers' `BertForMaskedLM` alike. It
+evaluates with dropout off, leaves the model in the mode in which it was, and gives the same result
+whatever the batch size. Built in lesson 12.
 """
 
 import math
 from typing import NamedTuple
 
-import numpy as np
 import torch
-from scipy import stats
 
-from mlm_lib.checks import ids, iterable, number, refused, tensor, unicode_text, whole_number
+from mlm_lib.checks import ids, iterable, refused, tensor, unicode_text, whole_number
 from mlm_lib.engine.modes import modes_kept
 from mlm_lib.engine.padding import pad_examples
-from mlm_lib.grammar import Estimate
+from mlm_lib.estimates import Estimate
 from mlm_lib.labels import IGNORE
 from mlm_lib.masked_lm import tokens_of
 from mlm_lib.masking import marks_pieces
@@ -24,12 +23,13 @@ from mlm_lib.masking import marks_pieces
 
 
 class Answers(NamedTuple):
-    """A model's answers to N questions, each a hidden token.
+    """What a model predicted at N hidden tokens.
 
-    targets: (N,) the hidden tokens.
-    nats: (N,) -log P(hidden token | what was seen), float64.
-    ranks: (N,) how many tokens it found likelier; 0 is a right first answer.
-    rows: (N,) the row that each question stood in, counted over all batches.
+    - targets: (N,) the ids of the hidden tokens.
+    - nats: (N,) −log P(hidden token | visible tokens), the loss at each of them, float64.
+    - ranks: (N,) how many tokens had a higher score than the hidden one; 0 means that the model's
+      first guess was right.
+    - rows: (N,) the number of the row in which each hidden token is, counted over all batches.
     """
 
     targets: torch.Tensor
@@ -39,67 +39,97 @@ class Answers(NamedTuple):
 
 
 def masked_answers(model, batches):
-    """What a model says at every label of masked batches.
+    """Runs a model over masked batches, and returns its loss and rank at each label.
+
+    `mean_nats` and `masked_accuracy` are computed from the result, and so is any measure that
+    sorts hidden tokens, such as the accuracy on rare words.
 
     Args:
         model: ours or transformers'.
-        batches: dicts of `input_ids`, `attention_mask` and `labels`, each (B, T), as
-            `MaskingCollator` makes them; `HeldOut.batches` are such.
+        batches: an iterable of dictionaries with `input_ids`, `attention_mask` and `labels`, each
+            (B, T), as `MaskingCollator` makes them. `HeldOut.batches` is such a list.
 
     Returns:
-        `Answers`.
+        `Answers`, in the order of the batches and of the positions in them.
 
     Raises:
-        ValueError: no batch, no label in any of them or one beyond the model's vocabulary, or a
-            model whose scores are not finite.
+        ValueError: there is no batch or no label in any of them, a label is not an id of the
+            model's vocabulary, or the model's scores are not finite.
     """
     found, row = [], 0
     for batch in batches:
         batch = {name: rows.cpu() for name, rows in batch.items()}
-        asked = batch["labels"] != IGNORE  # (B, T)
-        if asked.any():
-            scores = read(model, batch, asked)  # (N, V)
-            targets = ids("labels", batch["labels"][asked], "(N,)", size=scores.shape[1])
-            found.append((*judged(scores, targets.long()), asked.nonzero()[:, 0] + row))
-        row += len(asked)
+        selected = batch["labels"] != IGNORE  # (B, T)
+        if selected.any():
+            scores = masked_scores(model, batch, selected)  # (N, V)
+            targets = ids("labels", batch["labels"][selected], "(N,)", size=scores.shape[1])
+            targets = targets.long()
+            rows = selected.nonzero()[:, 0] + row  # (N,)
+            found.append((targets, *nats_and_ranks(scores, targets), rows))
+        row += len(selected)
     if not found:
         raise ValueError(f"{row} rows without a label; mask more of them, or at a higher rate")
     return Answers(*(torch.cat(part) for part in zip(*found)))
 
 
 @torch.no_grad()
-def read(model, batch, asked):
-    """(N, V) scores of at least 32 bits on the CPU, at the positions (B, T) that are asked."""
+def masked_scores(model, batch, selected):
+    """The scores (logits) of a model at the selected positions of a batch, without dropout.
+
+    Args:
+        model: ours or transformers'.
+        batch: a dictionary with `input_ids` and `attention_mask`, each (B, T), on the CPU.
+        selected: (B, T) bool, True at N positions.
+
+    Returns:
+        (N, V) scores on the CPU, in row-major order, in float32 or the model's precision if that is
+        higher.
+
+    Raises:
+        ValueError: the highest score at a position is NaN or infinite.
+    """
     device = next(model.parameters()).device
-    # A model of ours returns these alone when it gets labels, one of transformers all of them.
-    batch = {**batch, "labels": torch.where(asked, batch["input_ids"], IGNORE).long()}
+    # With labels, our models return scores at labelled positions only; transformers' models return
+    # them at all positions.
+    batch = {**batch, "labels": torch.where(selected, batch["input_ids"], IGNORE).long()}
     with modes_kept(model):
         model.eval()
         scores = model(**{name: rows.to(device) for name, rows in batch.items()})["logits"]
-    scores = (scores if scores.ndim == 2 else scores[asked.to(device)]).cpu()
+    scores = (scores if scores.ndim == 2 else scores[selected.to(device)]).cpu()
     scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
-    best = scores.amax(-1)  # NaN if any is; −∞ for some tokens is fair, for all of them it is not
+    # The maximum is NaN if any score is. A score of −∞ excludes a token, which is allowed; if all
+    # scores are −∞, the maximum is, too.
+    best = scores.amax(-1)
     if not best.isfinite().all():
         raise ValueError("the model's best score is not finite; its weights are broken")
     return scores
 
 
-def judged(scores, targets):
-    """targets, nats and ranks of scores (N, V)."""
+def nats_and_ranks(scores, targets):
+    """The loss and the rank of each target under its scores.
+
+    Args:
+        scores: (N, V) logits.
+        targets: (N,) ids.
+
+    Returns:
+        (nats, ranks), both (N,): −log softmax(scores)[target] in float64, and the number of tokens
+        with a higher score than the target. Among equal scores the lower id counts as higher.
+        Otherwise a model that gives all tokens the same score would always be right.
+    """
     own = scores.gather(1, targets[:, None])  # (N, 1)
     nats = scores.double().logsumexp(-1) - own[:, 0].double()
-    # Among equal scores the lower id comes first, lest a model that says nothing be always right.
     before = torch.arange(scores.shape[1]) < targets[:, None]  # (N, V)
     ranks = ((scores > own) | ((scores == own) & before)).sum(-1)
-    return targets, nats, ranks
+    return nats, ranks
 
 
-def encoded(model, tokenizer, text):
-    """A text's ids, if the model knows each of them and reads as many.
+def encode_checked(model, tokenizer, text):
+    """The ids of a text, after checking that the model can read them.
 
     Raises:
-        ValueError: a text with a lone surrogate, with more tokens than the model reads, or with a
-            token that was added to the tokenizer and not to the model.
+        ValueError: the text has half of a surrogate pair, more tokens than the model can read, or a
+            token that was added to the tokenizer but not to the model.
     """
     row = list(tokenizer.encode(unicode_text("text", text)))
     check_length(model, f"{text[:40]!r}…", len(row))
@@ -111,35 +141,44 @@ def encoded(model, tokenizer, text):
     return row
 
 
-def mask_of(tokenizer):
-    """The id of a tokenizer's mask token, and how that token is written.
+def mask_token_of(tokenizer):
+    """The id of a tokenizer's mask token and the token itself, such as (4, "[MASK]").
 
     Raises:
-        ValueError: the tokenizer has none.
+        ValueError: the tokenizer has no mask token.
     """
     index = tokenizer.mask_token_id
     if index is None:
-        told = "the tokenizer has no mask token; take the tokenizer of a masked language model"
-        raise ValueError(told)
+        remedy = "take the tokenizer of a masked language model"
+        raise ValueError(f"the tokenizer has no mask token; {remedy}")
     return index, tokens_of(tokenizer, [index])[0]
 
 
 def _config(model):
-    """The configuration of a model, ours or transformers', or None."""
+    """The configuration of a model, ours or transformers'; None if it has none."""
     own = getattr(getattr(model, "embedder", None), "config", None)
     return getattr(model, "config", own)
 
 
 def check_length(model, name, length):
-    """Refuses more tokens than a model reads, if it tells how many those are."""
+    """Refuses a length above the largest that the model's configuration names, if it names one.
+
+    Args:
+        model: ours or transformers'.
+        name: what has this length, for the error message.
+        length: a number of tokens, with the special ones.
+
+    Raises:
+        ValueError: the model cannot read so many tokens.
+    """
     named = "max_position_embeddings" if hasattr(model, "config") else "max_length"  # theirs, ours
     longest = getattr(_config(model), named, None)
     if longest and length > longest:
         raise ValueError(f"{name} has {length} tokens; this model reads {longest}")
 
 
-def padded(rows, tokenizer):
-    """Rows of ids as `input_ids` and `attention_mask`, each (B, T)."""
+def pad_rows(rows, tokenizer):
+    """Pads rows of ids to one length: a dictionary of `input_ids` and `attention_mask` (B, T)."""
     fields = [{"input_ids": row, "attention_mask": [1] * len(row)} for row in rows]
     return pad_examples(fields, tokenizer.pad_token_id)
 
@@ -148,85 +187,49 @@ def padded(rows, tokenizer):
 
 
 class MaskedLoss(Estimate):
-    """nats: the mean over hidden tokens. standard_error: of it, by rows. count: hidden tokens."""
+    """A mean loss per hidden token, its standard error over rows, and the number of tokens."""
 
 
 def mean_nats(answers):
-    """The mean of -log P over all hidden tokens, each counted once, and how sure that number is.
+    """The loss of a model on held-out text, with its standard error.
 
-    A mean of batches' means would count tokens of sparsely masked batches more. The standard error
-    treats rows as drawn independently and the tokens of a row as one draw (a ratio estimate), since
-    what makes one word of a text hard makes others hard.
+    Each hidden token counts once. A mean of the batches' means would give a token more weight if
+    few tokens of its batch are hidden. For the standard error see `Estimate`: rows are treated as
+    independent of one another, the tokens of one row are not.
 
     Args:
-        answers: of `masked_answers`.
+        answers: the result of `masked_answers`.
 
     Returns:
-        `MaskedLoss`, in nats; its standard error is `inf` where only one row was asked.
+        `MaskedLoss(nats, standard_error, count)`. The standard error is `inf` if all hidden tokens
+        are in one row, because one row shows no spread.
     """
     rows = answers.rows.unique(return_inverse=True)[1]
     return MaskedLoss.of_rows(rows.bincount(answers.nats), rows.bincount(), alone=math.inf)
 
 
 def masked_accuracy(model, batches, *, top_k=1):
-    """The share of hidden tokens, from 0 to 1, that are among the model's `top_k` likeliest.
+    """The share of hidden tokens, from 0 to 1, that are among the model's `top_k` likeliest tokens.
 
     Args:
-        model, batches: as of `masked_answers`.
-        top_k: how many guesses count.
+        model, batches: as in `masked_answers`.
+        top_k: how many guesses the model has.
 
     Raises:
-        ValueError: as `masked_answers`; a `top_k` below 1.
+        ValueError: a `top_k` below 1, or what `masked_answers` refuses.
     """
     top_k = whole_number("top_k", top_k)
     return (masked_answers(model, batches).ranks < top_k).double().mean().item()
 
 
-class Band(NamedTuple):
-    """Tokens that the training text holds from `least` to below `most` times."""
-
-    least: int
-    most: float
-    accuracy: float
-    nats: float
-    count: int
-
-
-def by_frequency(answers, counts, *, edges=(1, 10, 100, 1000, 10_000)):
-    """Answers sorted by how often the training text holds the hidden token.
-
-    Args:
-        answers: of `masked_answers`.
-        counts: (V,) whole numbers, of each token, as `bincount` of the training ids gives them.
-        edges: rising; the first band lies below the first edge, the last from the last edge on.
-
-    Returns:
-        A list of `Band`, of those that hold a hidden token.
-
-    Raises:
-        ValueError: counts below 0 or not whole, edges that do not rise from above 0.
-        IndexError: a hidden token outside of `counts`.
-    """
-    edges = list(edges)
-    if not edges or edges[0] <= 0 or edges != sorted(set(edges)):
-        raise ValueError(f"edges={edges}; rising numbers are needed, such as 1, 10, 100")
-    counts = ids("counts", torch.as_tensor(counts).cpu(), "(V,)")
-    if (counts < 0).any():
-        raise refused("counts", counts.min().item(), "a number of at least 0 for each token")
-    often = counts[answers.targets]  # (N,)
-    bands = []
-    for least, most in zip([0, *edges], [*edges, math.inf]):
-        part = (often >= least) & (often < most)
-        if part.any():
-            accuracy = (answers.ranks[part] == 0).double().mean().item()
-            nats = answers.nats[part].mean().item()
-            bands.append(Band(least, most, accuracy, nats, int(part.sum())))
-    return bands
-
-
 class Calibration(NamedTuple):
-    """error: the expected calibration error, from 0 to 1. Per bin that holds anything, in rising
-    order: the mean confidence, the share of right first answers, and how many answers it holds."""
+    """How well a model's confidence matches its accuracy. Bins without an answer are left out.
+
+    - error: the expected calibration error, from 0 to 1.
+    - confidence: (bins,) the mean confidence in each bin, in rising order.
+    - accuracy: (bins,) the share of right answers in each bin.
+    - count: (bins,) the number of answers in each bin.
+    """
 
     error: float
     confidence: torch.Tensor
@@ -235,22 +238,24 @@ class Calibration(NamedTuple):
 
 
 def calibration(probabilities, targets, *, bins=15):
-    """Is what a model is 70% sure of right in 70% of cases?
+    """When the model gives its first guess a probability of 70%, is it right 70% of the time?
 
-    The expected calibration error: answers are sorted by confidence, the largest probability, into
-    bins of equal width; the distance of mean confidence and accuracy is averaged over answers.
-    Source: Naeini et al. 2015; Guo et al. 2017.
+    The confidence of an answer is its largest probability. Answers are sorted by confidence into
+    bins of equal width. The expected calibration error is the distance between mean confidence and
+    accuracy, averaged over the bins, where each bin counts by its number of answers. Source: Naeini
+    et al. 2015; Guo et al. 2017.
 
     Args:
-        probabilities: (N, V), rows that sum to 1.
-        targets: (N,) the right tokens.
-        bins: how many of equal width between 0 and 1.
+        probabilities: (N, V), each row sums to 1.
+        targets: (N,) the ids of the right tokens.
+        bins: the number of bins between 0 and 1.
 
     Returns:
-        `Calibration`; bins without an answer are left out.
+        `Calibration`.
 
     Raises:
-        ValueError: what is no distribution, targets outside of it, no answers.
+        ValueError: a row is not a probability distribution, a target is not an id from 0 to V − 1,
+            or there are no answers.
     """
     bins = whole_number("bins", bins)
     probabilities = tensor("probabilities", probabilities, "(N, V)").detach().cpu()
@@ -263,7 +268,8 @@ def calibration(probabilities, targets, *, bins=15):
         raise refused("probabilities", probabilities, "rows of numbers from 0 that sum to 1")
     best, first = probabilities.max(-1)  # (N,)
     best, right = best.double(), (first == targets).double()
-    # Bins are open below and closed above. Rounded as the confidences are, 0.2 is not above 1/5.
+    # A bin includes its upper end and not its lower one. The ends are rounded to the precision of
+    # the probabilities, so that a confidence of 0.2 in float32 is not above 1/5.
     ends = torch.arange(1, bins + 1, dtype=torch.float64) / bins
     place = torch.bucketize(best, ends.to(probabilities.dtype).double()).clamp(max=bins - 1)
     count = place.bincount(minlength=bins)
@@ -275,18 +281,22 @@ def calibration(probabilities, targets, *, bins=15):
 
 
 def closed_gap(loss, start, floor):
-    """The share of what there is to learn that was learned: 0 at `start`, 1 at the floor.
+    """The share of the possible improvement that a model has reached: 0 at `start`, 1 at the floor.
+
+    The floor is the Bayes-optimal (irreducible) loss: that of the ideal reader, the Bayes-optimal
+    predictor. The gap, `loss − floor`, is the excess loss.
 
     >>> closed_gap(2.0, start=4.0, floor=1.5)
     0.8
 
     Args:
-        loss: the model's, in nats.
-        start: of a reader who learned nothing, as the entropy of word frequencies.
-        floor: of the ideal reader.
+        loss: the loss of the model, in nats.
+        start: the loss of a reader who has learned nothing about contexts, such as the entropy of
+            the word frequencies.
+        floor: the lowest possible loss, as `Grammar.floor` gives it.
 
     Raises:
-        ValueError: a start that is not above the floor.
+        ValueError: `start` is not above `floor`.
     """
     if not start > floor:
         raise ValueError(f"start={start} is not above floor={floor}; a start above it is needed")
@@ -297,37 +307,44 @@ def closed_gap(loss, start, floor):
 
 
 def fill_mask(model, tokenizer, text, *, top_k=5, batch_size=32):
-    """The likeliest tokens for the blanks of a text, as transformers' `fill-mask` pipeline gives
-    them.
+    """The likeliest tokens for the blanks of a text, in the format of transformers' pipeline.
+
+    The results equal those of `transformers.pipeline("fill-mask")`.
 
     Args:
         model: ours or transformers'.
         tokenizer: ours or transformers'.
-        text: a str with one mask token or more, `[MASK]` in most tokenizers; or a list of them.
-        top_k: candidates for a blank, at most as many as the model knows tokens.
-        batch_size: texts read at once.
+        text: a str with at least one mask token, which is `[MASK]` in most tokenizers; or a list of
+            such texts.
+        top_k: how many candidates to return for each blank; fewer if the vocabulary is smaller.
+        batch_size: how many texts the model reads at once. It does not change the result.
 
     Returns:
-        For a text with one blank a list of `top_k` dicts, best first: `score` (its probability),
-        `token` (its id), `token_str` and `sequence` (the text with it). For several blanks a list
-        of such lists, whose sequences keep the special tokens. For a list of texts a list of both.
+        For a text with one blank, a list of `top_k` dictionaries, the likeliest candidate first:
+        `score` (its probability), `token` (its id), `token_str` and `sequence` (the text with the
+        candidate in the blank). For a text with several blanks, a list of such lists, one for each
+        blank; their sequences keep the special tokens, as in the pipeline. For a list of texts, a
+        list of these results.
 
     Raises:
-        ValueError: a text without a blank, with a lone surrogate, longer than the model reads, or
-            with a token that only the tokenizer knows; a `top_k` or a `batch_size` below 1.
+        ValueError: a text has no blank, has half of a surrogate pair, is longer than the model can
+            read, or has a token that only the tokenizer knows; `top_k` or `batch_size` is below 1.
     """
     texts = [text] if isinstance(text, str) else list(text)
     top_k, batch_size = whole_number("top_k", top_k), whole_number("batch_size", batch_size)
-    rows, (mask, written) = [encoded(model, tokenizer, one) for one in texts], mask_of(tokenizer)
+    rows, (mask, written) = (
+        [encode_checked(model, tokenizer, one) for one in texts],
+        mask_token_of(tokenizer),
+    )
     for one, row in zip(texts, rows):
         if mask not in row:
             raise ValueError(f"{one!r} has no {written}; write it where a word is to be found")
     found = []
     for start in range(0, len(rows), batch_size):
         some = rows[start : start + batch_size]
-        fields = padded(some, tokenizer)
+        fields = pad_rows(some, tokenizer)
         blank = fields["input_ids"] == mask  # (B, T)
-        scores = read(model, fields, blank)  # (N, V)
+        scores = masked_scores(model, fields, blank)  # (N, V)
         best = scores.softmax(-1).topk(min(top_k, scores.shape[-1]))  # (N, k)
         answers = iter(zip(best.values.tolist(), best.indices.tolist()))
         for row in some:
@@ -338,8 +355,9 @@ def fill_mask(model, tokenizer, text, *, top_k=5, batch_size=32):
 
 
 def _candidates(tokenizer, row, blanks, place, scores, tokens):
-    """The dicts of one blank."""
-    # As the pipeline: beside other blanks special tokens are shown, but for padding.
+    """The dictionaries of one blank, as `fill_mask` returns them."""
+    # As in the pipeline: in a text with several blanks, the sequence keeps all special tokens but
+    # the padding.
     hidden = set(tokenizer.all_special_ids) if len(blanks) == 1 else {tokenizer.pad_token_id}
     found = []
     for score, token in zip(scores, tokens):
@@ -351,7 +369,10 @@ def _candidates(tokenizer, row, blanks, place, scores, tokens):
 
 
 def _text(tokenizer, row):
-    """A row as text, without ids that only the model has: its rows may outnumber the tokens."""
+    """The text of a row, without ids that the tokenizer does not have.
+
+    A model may have more rows of embeddings than its tokenizer has tokens.
+    """
     known = [index for index, token in zip(row, tokens_of(tokenizer, row)) if token is not None]
     return tokenizer.decode(known)
 
@@ -360,35 +381,41 @@ def _text(tokenizer, row):
 
 
 def pseudo_log_likelihood(model, tokenizer, texts, *, whole_word=False, batch_size=64):
-    """How likely a masked model finds whole texts: each token is hidden in turn, and log P summed.
+    """A score for whole texts: each token is hidden in turn, and its log-probability is added up.
 
-    The result is not the probability of a text, because the answers need not agree with one
-    another. It is a score to compare texts by (Salazar et al. 2020). A piece of a split word is
-    easy to guess from its other pieces, so with `whole_word` the pieces to its right are hidden
-    together with it (Kauf and Ivanova 2023). `[UNK]` is scored like any other token: if it were
-    left out, an unknown word would cost nothing, and of two texts the one with more unknown words
-    would win. `[CLS]`, `[SEP]`, `[PAD]` and `[MASK]` are seen but not scored.
+    Use it to compare texts (Salazar et al. 2020). It is not the logarithm of a probability of the
+    text, because the predictions at different positions need not be consistent with one another.
+    `[CLS]`, `[SEP]`, `[PAD]` and `[MASK]` are visible but not scored. `[UNK]` is scored like any
+    other token. If it were left out, an unknown word would cost nothing, and of two texts the one
+    with more unknown words would win.
 
     Args:
         model, tokenizer: ours or transformers'.
         texts: a list of str.
-        whole_word: see above; needs WordPiece's `##` pieces.
-        batch_size: rows read at once; a text of n tokens makes n rows.
+        whole_word: whether to hide, together with a piece of a split word, also the pieces of the
+            same word to its right. Otherwise these make the piece easy to guess (Kauf and Ivanova
+            2023). The tokenizer must mark pieces by `##`, as WordPiece does.
+        batch_size: how many rows the model reads at once. A text of n tokens makes n rows.
 
     Returns:
-        A list of float, for each text a log-likelihood in nats, at most 0.
+        A list with one number of nats for each text, at most 0. Higher means more likely.
 
     Raises:
-        ValueError: one str for a list, a text without a token, with a lone surrogate, longer than
-            the model reads, or with a token that only the tokenizer knows; a `batch_size` below 1;
-            `whole_word` without WordPiece.
+        ValueError: `texts` is one str; a text has no token, has half of a surrogate pair, is longer
+            than the model can read, or has a token that only the tokenizer knows; `batch_size` is
+            below 1; `whole_word` is True and the tokenizer is not a WordPiece one.
     """
     whole_number("batch_size", batch_size)
     if whole_word and not marks_pieces(tokenizer):
         raise ValueError("whole_word needs the ## pieces of WordPiece, and this tokenizer has none")
     texts = list(iterable("texts", texts, "texts"))
-    rows, (mask, _) = [encoded(model, tokenizer, text) for text in texts], mask_of(tokenizer)
-    questions = []  # the text's number; from where to where it is hidden; the first is scored
+    rows, (mask, _) = (
+        [encode_checked(model, tokenizer, text) for text in texts],
+        mask_token_of(tokenizer),
+    )
+    # (number of a text, start, end): the tokens from start to before end are hidden, and the one at
+    # start is scored.
+    questions = []
     for which, row in enumerate(rows):
         places = _scored(tokenizer, row)
         if not places:
@@ -399,31 +426,35 @@ def pseudo_log_likelihood(model, tokenizer, texts, *, whole_word=False, batch_si
             while whole_word and end < len(row) and pieces[end]:
                 end += 1
             questions.append((which, place, end))
-    questions.sort(key=lambda question: len(rows[question[0]]))  # so that little is padded
+    questions.sort(key=lambda question: len(rows[question[0]]))  # similar lengths: less padding
     totals = [0.0] * len(texts)
     for start in range(0, len(questions), batch_size):
         which, places, ends = zip(*questions[start : start + batch_size])
         hidden = [list(rows[text]) for text in which]
         for row, place, end in zip(hidden, places, ends):
             row[place:end] = [mask] * (end - place)
-        fields = padded(hidden, tokenizer)
-        asked = torch.zeros_like(fields["input_ids"], dtype=torch.bool)  # (B, T)
-        asked[range(len(places)), places] = True
+        fields = pad_rows(hidden, tokenizer)
+        selected = torch.zeros_like(fields["input_ids"], dtype=torch.bool)  # (B, T)
+        selected[range(len(places)), places] = True
         targets = torch.tensor([rows[text][place] for text, place in zip(which, places)])
-        nats = judged(read(model, fields, asked), targets)[1]
+        nats, _ = nats_and_ranks(masked_scores(model, fields, selected), targets)
         for text, nat in zip(which, nats.tolist()):
             totals[text] -= nat
     return totals
 
 
 def pseudo_perplexity(model, tokenizer, texts, *, whole_word=False, batch_size=64):
-    """exp of minus the mean pseudo-log-likelihood of a token, over all texts together.
+    """exp(−mean pseudo-log-likelihood per token), over the tokens of all texts together.
 
-    So a long text counts for more than a short one. Arguments as of `pseudo_log_likelihood`.
+    Each token counts once, so a long text counts for more than a short one. A perplexity of k means
+    that the model is as uncertain, on average, as if it chose among k equally likely tokens.
+
+    Args:
+        model, tokenizer, texts, whole_word, batch_size: as in `pseudo_log_likelihood`.
 
     Raises:
-        ValueError: as `pseudo_log_likelihood`.
-        ZeroDivisionError: no texts.
+        ValueError: what `pseudo_log_likelihood` refuses.
+        ZeroDivisionError: there are no texts.
     """
     texts = list(iterable("texts", texts, "texts"))
     how = {"whole_word": whole_word, "batch_size": batch_size}
@@ -433,71 +464,6 @@ def pseudo_perplexity(model, tokenizer, texts, *, whole_word=False, batch_size=6
 
 
 def _scored(tokenizer, row):
-    """The places of a row's own tokens, [UNK] among them."""
+    """The positions of a row that are scored: all but those of [CLS], [SEP], [PAD] and [MASK]."""
     frame = {getattr(tokenizer, f"{name}_token_id") for name in ("cls", "sep", "pad", "mask")}
     return [place for place, index in enumerate(row) if index not in frame]
-
-
-# ------------------------------------------------------------------------------------ intervals
-#
-# How sure a mean over a few runs is: Student's t. Lessons 13 and 14 read experiments with it.
-
-
-class Interval(NamedTuple):
-    """A mean with its confidence interval, all in the unit of the values.
-
-    >>> f"{Interval(0.5, 0.4, 0.6, count=3):.2f}"
-    '0.50 ± 0.10'
-    """
-
-    mean: float
-    low: float
-    high: float
-    count: int
-
-    def __format__(self, spec):
-        return f"{self.mean:{spec}} ± {(self.high - self.low) / 2:{spec}}"
-
-    def excludes(self, value):
-        """Whether `value` lies outside: the data and a true mean of `value` hardly agree."""
-        return not self.low <= value <= self.high
-
-
-def interval(values, *, confidence=0.95):
-    """The confidence interval of a mean, for a few independent values such as one a seed.
-
-    It is mean ± t · s / √n with the quantile of Student's t at n − 1 degrees of freedom (Student
-    1908), which is 4.30 for three values where the normal law has 1.96. It holds where the values
-    scatter normally, and tells of chance alone, of no error that all runs share.
-
-    Raises:
-        ValueError: fewer than two values, one that is no finite number, or a confidence that does
-            not lie between 0 and 1.
-
-    >>> f"{interval([2.0, 3.0, 4.0]):.2f}"
-    '3.00 ± 2.48'
-    """
-    if not 0 < confidence < 1:
-        raise refused("confidence", confidence, "a number between 0 and 1")
-    values = [number("a value", value) for value in values]
-    count = whole_number("the number of values", len(values), least=2)
-    mean, error = np.mean(values), np.std(values, ddof=1) / np.sqrt(count)
-    reach = float(stats.t.ppf((1 + confidence) / 2, count - 1) * error)
-    return Interval(float(mean), float(mean) - reach, float(mean) + reach, count)
-
-
-def paired(values, others, *, confidence=0.95):
-    """The interval of `values` less `others`, where the k-th of both share their luck.
-
-    Two arms of an experiment run with the same seeds share initial weights and order of data. What
-    a seed does to both of them falls out of the difference, which the two intervals apart would
-    count twice.
-
-    Raises:
-        ValueError: unequal lengths, and what `interval` refuses.
-
-    >>> f"{paired([1.3, 2.4, 3.2], [1.0, 2.0, 3.0]):.2f}"
-    '0.30 ± 0.25'
-    """
-    differences = [a - b for a, b in zip(values, others, strict=True)]
-    return interval(differences, confidence=confidence)

@@ -1,62 +1,55 @@
 """A corpus whose best possible loss is known exactly: documents drawn from a grammar file.
 
-Built in lesson 08. A document belongs to a *world*, a small topic. It draws the world's *latents*
-once (a mood, a country with its facts), then walks through the world's *steps*: each is told with
-its probability, as one sentence, drawn given the latents; the sentence's slots are filled given
-them too. So what is hidden from a reader can be inferred exactly (see `forward_backward`). No model
-can predict better than these posteriors: their loss is the floor.
+A document belongs to a *world*, which is a small topic. First the values of the world's *latents*
+are drawn, once for the whole document: a mood, or a country with its facts. Then the document goes
+through the *steps* of the world. Each step has a probability to occur. If it occurs, it adds one
+sentence, which is drawn from a list, and the slots of the sentence are filled with words. Both
+draws depend on the latents.
 
-`data/grammar.toml` is our grammar; its first lines explain the format.
+Because this process is known, the probability of every hidden word given the visible ones can be
+computed exactly (see `forward_backward`). These posteriors are the predictions of the ideal reader,
+which is the Bayes-optimal predictor. No model has a lower expected loss, so the loss of the ideal
+reader is the *floor*: the Bayes-optimal, or irreducible, loss. What a model loses above the floor
+is its *gap*, the excess loss.
+
+`data/grammar.toml` is our grammar; its first lines explain the format. Built in lesson 08.
 """
 
 import math
 import random
 from bisect import bisect
 from itertools import accumulate, chain, islice
-from typing import NamedTuple
 
 import torch
 
 from mlm_lib import DATA
 from mlm_lib.checks import choice, probability, refused, shares, whole_number
 from mlm_lib.engine.grammar_file import read_worlds
+from mlm_lib.estimates import Estimate
 from mlm_lib.forward_backward import Evidence, ForwardBackward, Model, side_by_side
 
-CHUNK = 32  # documents whose inference runs side by side
-NOTHING = 1e-20  # a share of a sum that float64, with its 16 digits, cannot see
-
-
-class Estimate(NamedTuple):
-    """A mean over `count` words, in nats per word, and its standard error.
-
-    The error takes rows (a document is one) as independent and not their words, since what makes
-    one word of a text hard makes others hard. Of a single row it is NaN.
-    """
-
-    nats: float
-    standard_error: float
-    count: int
-
-    @classmethod
-    def of_rows(cls, sums, counts, *, alone=math.nan):
-        """From the nats and the words of each row, (R,) both. `alone`: the error of one row."""
-        nats, count = sums.sum() / counts.sum(), int(counts.sum())
-        if len(sums) == 1:
-            return cls(nats.item(), alone, count)
-        spread = ((sums - nats * counts) ** 2).sum() * len(sums) / (len(sums) - 1)
-        return cls(nats.item(), (spread.sqrt() / count).item(), count)
+CHUNK = 32  # documents whose inference runs side by side, as one batch
+NEGLIGIBLE = 1e-20  # a share of a sum that float64, with its 16 digits, does not represent
 
 
 class Floor(Estimate):
-    """The least expected loss of any model, over the words that it is asked for."""
+    """The Bayes-optimal loss: the lowest expected loss that any model can have on these words.
+
+    The standard error of the mean treats the documents as independent; see `Estimate`.
+    """
 
 
 class Grammar:
-    """Worlds, their vocabulary, and exact inference in them. Make one with `Grammar.load`.
+    """A source of documents for which exact probabilities are known. Make one with `Grammar.load`.
+
+    >>> grammar = Grammar.load(worlds=["films"])
+    >>> documents = grammar.sample(2, seed=1)
+    >>> grammar.log_prob(documents[0]) < 0
+    True
 
     Attributes:
         worlds: the names of the worlds.
-        vocabulary: list of all words, sorted; V is its length.
+        vocabulary: the list of all words, sorted. V is its length.
     """
 
     @classmethod
@@ -64,12 +57,13 @@ class Grammar:
         """Reads a grammar file.
 
         Args:
-            path: a TOML file; None is the course's own, `data/grammar.toml`.
-            worlds: names of the worlds to keep; None keeps all.
+            path: a TOML file; None takes the course's own, `data/grammar.toml`.
+            worlds: the names of the worlds to keep; None keeps all.
 
         Raises:
-            FileNotFoundError: no such file.
-            ValueError: a world that the file lacks; a malformed file, with what is wrong in it.
+            FileNotFoundError: there is no such file.
+            ValueError: the file lacks a world of these names, or has a mistake. The message says
+                where the mistake is and what is wrong.
         """
         return cls(read_worlds(DATA / "grammar.toml" if path is None else path, worlds))
 
@@ -81,32 +75,39 @@ class Grammar:
         total = sum(world.weight for world in worlds)
         self._worlds = [NumberedWorld(world, world.weight / total, self._index) for world in worlds]
         self._shares = list(accumulate(world.share for world in self._worlds))
-        # A word's largest chance in any slot. Evidence divided by it keeps long products far from
-        # underflow, and changes no posterior.
+        # The largest chance of each word in any slot. The inference divides by it. Otherwise the
+        # product over a long document could underflow; a posterior does not change, because both
+        # its numerator and its denominator are divided.
         self._scale = torch.stack([world.best for world in self._worlds]).amax(0)  # (V,)
 
     def sample(self, n, *, seed=0):
         """Draws documents.
 
         Returns:
-            A list of n documents, each a list of words. The first ones do not depend on n.
+            A list of n documents, each a list of words. With a larger n the same documents come
+            first.
 
         Raises:
-            ValueError: a negative n or seed.
+            ValueError: n or the seed is negative.
         """
         return list(islice(self.documents(seed), whole_number("n", n, least=0)))
 
     def documents(self, seed=0):
-        """Draws documents without end: those of `sample`, one at a time."""
+        """Yields documents one at a time, without end. The first n are those of `sample(n)`."""
         rng = random.Random(whole_number("seed", seed, least=0))
         while True:
-            yield self._worlds[draw(rng, self._shares)].sample(rng)
+            yield self._worlds[draw_index(rng, self._shares)].sample(rng)
 
     def log_prob(self, words):
-        """log P(document), its end included; -inf for what the grammar cannot say.
+        """log P(document), with the event that it ends here.
 
-        -inf also where each word has its least chance, 700 nats in all below its largest: there
-        float64 ends.
+        Args:
+            words: a list of words.
+
+        Returns:
+            A number of nats, at most 0; −inf for a document that the grammar cannot produce. It is
+            also −inf for an extremely unlikely one, about 700 nats below the product of the largest
+            chance of each word, because float64 underflows there.
         """
         ids = self._ids(words)
         if not len(ids) or (ids < 0).any():
@@ -115,33 +116,42 @@ class Grammar:
         return self._log_total(worlds, self._evidence(ids)) + self._scale[ids].log().sum().item()
 
     def log_prob_of_length(self, length):
-        """log P(a document has so many words); -inf for a length that none has.
+        """log P(a document has this number of words); −inf if none can have it.
 
-        `log_prob(words)` less this is log P(words | their number), which no reader who is told the
-        number can beat on average.
+        `log_prob(words) − log_prob_of_length(len(words))` is log P(words | their number). On
+        average no model that is given the number of words can assign a higher probability.
         """
         nothing = self._evidence(torch.full((length,), -1))
         return self._log_total(self._worlds if length else [], nothing)
 
     def _log_total(self, worlds, evidence):
-        """log P(what is seen), divided by the scale of what is seen; -inf where it cannot be."""
+        """log P(visible words) less the logs of their scales; −inf if they are impossible."""
         chance = sum(ForwardBackward(world.model, [evidence]).total().item() for world in worlds)
         return math.log(chance) if chance else -math.inf
 
     def posteriors(self, words, observed):
-        """P(word at t | the observed words elsewhere, and the length), exactly, for all t at once.
+        """The exact distribution of the word at each position, given the other observed words.
+
+        These are the predictions of the ideal reader, who knows the grammar and the length of the
+        document.
+
+        >>> grammar = Grammar.load(worlds=["films"])
+        >>> (words,) = grammar.sample(1)
+        >>> visible = [word != "the" for word in words]
+        >>> grammar.posteriors(words, visible).shape == (len(words), len(grammar.vocabulary))
+        True
 
         Args:
-            words: list of T words; those not observed may be anything.
-            observed: (T,) bool, True where the reader sees the word. The word at t itself never
-                counts at t.
+            words: a list of T words. A word that is not observed may be any string.
+            observed: (T,) bool, True where the reader sees the word. At position t the reader never
+                uses the word at t itself, observed or not.
 
         Returns:
-            (T, V) float64, in the order of `vocabulary`; rows sum to 1.
+            (T, V) float64, in the order of `vocabulary`. Each row sums to 1.
 
         Raises:
-            ValueError: lengths that differ, or observed words that no document of the grammar has
-                there.
+            ValueError: `words` and `observed` have different lengths, or no document of the grammar
+                has the observed words at these positions.
         """
         return self.posteriors_of([words], [observed])[0]
 
@@ -149,28 +159,29 @@ class Grammar:
         """`posteriors` of many documents at once, which is several times as fast.
 
         Args:
-            documents: list of lists of words.
+            documents: a list of lists of words.
             observed: for each document (T,) bool.
-            check: raise if no document of the grammar reads so; without it, there stands NaN.
+            check: whether to raise an error if the observed words of a document are impossible.
+                Without the check, its posteriors are NaN.
 
         Returns:
-            A list of (T, V) float64 tensors.
+            A list of (T, V) float64 tensors, one for each document.
         """
         evidence = [self._seen(*pair)[1] for pair in zip(documents, observed, strict=True)]
         return [chances.T for chances in self._chances(evidence, documents, check=check)]
 
     def surprise(self, documents, observed):
-        """-log P(word at t | the observed words elsewhere), in nats, for all words of documents.
+        """The loss of the ideal reader at each word: −log P(word at t | other observed words).
 
         Args:
-            documents: list of lists of words.
+            documents: a list of lists of words.
             observed: for each document (T,) bool, as in `posteriors`.
 
         Returns:
-            A list of (T,) float64 tensors.
+            A list of (T,) float64 tensors, in nats, one for each document.
 
         Raises:
-            ValueError: as `posteriors`.
+            ValueError: what `posteriors` refuses.
         """
         pairs = [self._seen(*pair) for pair in zip(documents, observed, strict=True)]
         asked, evidence = [ids[None] for ids, _ in pairs], [seen for _, seen in pairs]
@@ -180,26 +191,33 @@ class Grammar:
         self, documents, *, objective="masked", rate=0.15, mask_share=1.0, random_share=0.0, seed=0,
         random_vocabulary_size=None,
     ):  # fmt: skip
-        """The loss of the ideal reader, who knows the grammar: what no model can beat on average.
+        """The loss of the ideal reader on documents: the lowest that a model can reach on average.
+
+        It is the Bayes-optimal (irreducible) loss of a training objective. Compare it with the loss
+        of a model on the same documents; the difference is the model's excess loss.
 
         Args:
-            documents: list of lists of words, drawn from this grammar and not seen in training.
-            objective: `"masked"`; or `"forward"` and `"backward"`, the next and the previous word,
-                where the end (the start) of a document is one more thing to predict. By the chain
-                rule these two agree; and so do all orders in `"any_order"`, where the number of
-                words is known beforehand and costs nothing.
-            rate: chance of a word to be selected for prediction, each on its own.
-            mask_share, random_share: of the selected words these shares are hidden and replaced by
-                a random word; the rest stay. Then the reader cannot trust what is visible.
-            random_vocabulary_size: how many tokens a random replacement is drawn from, the
-                grammar's V words among them; None is V.
+            documents: a list of lists of words, drawn from this grammar and not seen in training.
+            objective: what is predicted. `"masked"`: selected words, from all visible words.
+                `"forward"`: each word and the end of the document, from the words before it.
+                `"backward"`: each word and the start of the document, from the words after it. By
+                the chain rule, the floors of these two agree. `"any_order"`: the words one by one
+                in any order, given their number; by the chain rule, all orders have the same floor.
+            rate: the probability that a word is selected, independently of the others.
+            mask_share: the share of the selected words that are hidden.
+            random_share: the share of the selected words that are replaced by a random word. The
+                remaining selected words stay visible and unchanged. With `random_share` above 0 the
+                reader cannot be sure that a visible word is the original one.
+            seed: seed of the selection, for `"masked"`.
+            random_vocabulary_size: the number of tokens that a random replacement is drawn from,
+                with the V words of the grammar among them; None means V.
 
         Returns:
             `Floor(nats, standard_error, count)`.
 
         Raises:
-            ValueError: an unknown objective, rates that are no probabilities, documents that the
-                grammar cannot say.
+            ValueError: the objective is unknown, a rate or share is not a probability, a document
+                is impossible in this grammar, or no word is selected.
         """
         choice("objective", objective, ("masked", "forward", "backward", "any_order"))
         channel = Channel(rate, mask_share, random_share, random_vocabulary_size, len(self._index))
@@ -221,7 +239,7 @@ class Grammar:
         return Floor.of_rows(torch.tensor(sums, dtype=torch.float64), torch.tensor(counts))
 
     def _masked_surprises(self, documents, channel, seed):
-        """For each document -log P(word | what is visible) at its selected words."""
+        """For each document, −log P(word | what the reader sees) at its selected words."""
         generator = torch.Generator().manual_seed(seed)
         evidence, asked, selected = [], [], []
         for words in documents:
@@ -233,16 +251,16 @@ class Grammar:
         chances = map(channel.if_selected, asked, self._chances(evidence, documents, asked))
         return [-chance[chosen].log() for chance, chosen in zip(chances, selected)]
 
-    # ------------------------------------------------------------------ what a reader sees
+    # ------------------------------------------------------------------ what the reader sees
 
     def _ids(self, words):
-        """(T,): the words' numbers, −1 for what is no word of the grammar."""
-        if isinstance(words, str):  # which would be read letter by letter
+        """The words as ids (T,), with −1 for a string that is not a word of the grammar."""
+        if isinstance(words, str):  # it would be read letter by letter
             raise refused("words", words, "a list of words, such as text.split(),")
         return torch.tensor([self._index.get(word, -1) for word in words], dtype=torch.long)
 
     def _seen(self, words, observed):
-        """The ids (T,) of all words, and the `Evidence` of those that are observed."""
+        """The ids (T,) of all words, and the `Evidence` of the observed ones."""
         ids, given = self._ids(words), torch.as_tensor(observed, device="cpu")
         observed = given.bool()
         if not len(ids) or observed.shape != ids.shape or (observed != given).any():  # 2 or NaN
@@ -253,7 +271,7 @@ class Grammar:
         return ids, self._evidence(ids.masked_fill(~observed, -1))
 
     def _evidence(self, ids, true=1.0, noise=0.0):
-        """What ids (T,) say of the words, if P(shown | word) = true·[shown = word] + noise.
+        """The `Evidence` of shown ids (T,), if P(shown | word) = true·[shown = word] + noise.
 
         An id of −1 shows nothing.
         """
@@ -264,12 +282,21 @@ class Grammar:
     # ------------------------------------------------------------------ many documents
 
     def _chances(self, evidence, documents, asked=None, *, check=True):
-        """For each document (A, T): the chances of the asked words, given what is seen elsewhere.
+        """The chances of candidate words at each position, given the evidence at all others.
 
-        evidence: one `Evidence` for each document. asked: for each (A, T) ids, where −1 has chance
-        0; None asks all V words. Without `check` there stands NaN where nothing is possible.
+        Args:
+            evidence: one `Evidence` for each document.
+            documents: their words, for their lengths and for error messages.
+            asked: for each document (A, T) ids, A candidates at each position. The id −1 has chance
+                0. None means all V words.
+            check: whether to raise an error if the evidence is impossible. Otherwise the result is
+                NaN there.
+
+        Returns:
+            For each document (A, T) float64.
         """
-        # Documents of like length together, so that little is padded; few where V chances are kept.
+        # Documents of similar length are computed together, so that little is padded; fewer of them
+        # at once if the chances of all V words are kept.
         order = sorted(range(len(evidence)), key=lambda number: len(documents[number]))
         at_once = CHUNK if asked is None else 8 * CHUNK
         out = [None] * len(order)
@@ -284,10 +311,15 @@ class Grammar:
         return out
 
     def _weights(self, evidence, asked):
-        """The weights of the asked words, and last those of any word: (A + 1, T, documents).
+        """The joint weights of candidate words and evidence, summed over worlds.
 
-        A document is nearly always of one world, and the recursion in the others would find next
-        to nothing. So each world first says what it can have at most.
+        Nearly always one world explains a document and the others contribute almost nothing. The
+        recursion in a world is expensive, so each world first gives an upper bound of its weights,
+        which is cheap, and only worlds that could change the sum are computed.
+
+        Returns:
+            (A + 1, T, documents): the weights of the A candidates, and in the last row the weights
+            of all words together, by which the others are divided.
         """
         bounds = [[world.bound(one) for one in evidence] for world in self._worlds]
         bounds = torch.stack([side_by_side(rows, -math.inf) for rows in bounds])  # (W, T, N)
@@ -296,7 +328,7 @@ class Grammar:
         found = torch.zeros(rows + 1, *bounds.shape[1:], dtype=torch.float64)
 
         def go_through(world, wanted):
-            """Adds what a world has of the wanted (N,) documents."""
+            """Adds the weights of a world for the wanted documents, (N,) bool."""
             numbers = wanted.nonzero().flatten().tolist()
             for start in range(0, len(numbers), CHUNK):
                 some = numbers[start : start + CHUNK]
@@ -308,7 +340,7 @@ class Grammar:
         for number, world in enumerate(self._worlds):
             go_through(world, likeliest == number)
         # 2. Any other that could still change the sum.
-        least = (found[-1] * NOTHING).log()  # (T, N)
+        least = (found[-1] * NEGLIGIBLE).log()  # (T, N)
         for number, world in enumerate(self._worlds):
             could = (bounds[number] > least).any(0)
             go_through(world, could & (likeliest != number))
@@ -317,27 +349,30 @@ class Grammar:
 
 def _possible(possible, words):
     if not possible:
-        told = f"no document of this grammar reads so: {' '.join(map(str, words))[:200]!r}"
-        raise ValueError(f"{told}; its world is not loaded, it was cut short, or float64 ends here")
+        message = f"no document of this grammar reads so: {' '.join(map(str, words))[:200]!r}"
+        reasons = "its world is not loaded, it was cut short, or float64 ends here"
+        raise ValueError(f"{message}; {reasons}")
 
 
 # ------------------------------------------------------------------------------------ one world
 
 
 class NumberedWorld:
-    """One world with its words numbered: drawing from it, and inference in it.
+    """One world with ids for its words: it draws documents, and computes posteriors in them.
 
-    Shapes: Z states, D fillers, V words, T places, B documents, as in `forward_backward`.
+    Shapes: Z states, D fillers, V words, T positions, B documents, as in `forward_backward`. A
+    state is one choice of values for all latents; a filler is a distribution over words for one
+    place of a sentence.
 
     Args:
         world: a `grammar_file.World`.
         share: the world's share of all documents; 0 for a world that is never drawn.
-        index: {word: number below V}, with every word of the world in it.
+        index: {word: id below V}, with every word of the world in it.
 
     Attributes:
         chances: (D, V) float64, P(word | filler).
-        best: (V,), the largest chance of each word in any filler; 0 if the world cannot say it.
-        model: the `forward_backward.Model`, its prior times the share.
+        best: (V,) the largest chance of each word in any filler; 0 if the word is not in the world.
+        model: the `forward_backward.Model`, whose prior is multiplied by the share.
     """
 
     def __init__(self, world, share, index):
@@ -348,29 +383,34 @@ class NumberedWorld:
                 row[index[word]] = chance
         self.best = self.chances.amax(0)  # (V,)
         self.model = Model(world.prior * share, self.steps, self.chances)
-        # The running sums that `draw` asks for: of states, then of the sentences of each step in
-        # each state, then of words.
+        # The running sums that `draw_index` takes: of the states, of the sentences of each step in
+        # each state, and of the words of each filler.
         self.state_sums = list(accumulate(world.prior.tolist()))
-        weights = [torch.stack([weight for weight, _ in told], 1) for _, told in self.steps]
+        weights = [torch.stack([weight for weight, _ in step], 1) for _, step in self.steps]
         self.sentence_sums = [one.cumsum(1).tolist() for one in weights]  # (Z, sentences) each
         self.filler_sums = [(list(one), list(accumulate(one.values()))) for one in world.fillers]
 
     def sample(self, rng):
-        """One document, a list of words, drawn with a `random.Random`."""
-        words, state = [], draw(rng, self.state_sums)
+        """Draws one document, a list of words, with the random numbers of a `random.Random`."""
+        words, state = [], draw_index(rng, self.state_sums)
         for (chance, sentences), sums in zip(self.steps, self.sentence_sums):
             if chance == 1 or rng.random() < chance:
-                _, places = sentences[draw(rng, sums[state])]
+                _, places = sentences[draw_index(rng, sums[state])]
                 for numbers in places:
                     choices, chances = self.filler_sums[numbers[state]]
-                    words.append(choices[0] if len(choices) == 1 else choices[draw(rng, chances)])
+                    words.append(
+                        choices[0] if len(choices) == 1 else choices[draw_index(rng, chances)]
+                    )
         return words
 
     def bound(self, evidence):
-        """(T,): the logarithm of what no weight at a place, given what is seen elsewhere, exceeds.
+        """An upper bound of the logarithm of the weights at each position, (T,).
 
-        At every other place stands the filler that fits best there. That costs no recursion.
-        evidence: the `forward_backward.Evidence` of one document.
+        It takes at every other position the filler that fits the evidence best, whether or not such
+        a document exists, and therefore needs no recursion.
+
+        Args:
+            evidence: the `forward_backward.Evidence` of one document.
         """
         fit = evidence.fit(self.best)  # (T,)
         never = fit == 0
@@ -380,11 +420,16 @@ class NumberedWorld:
         return torch.where(never_elsewhere > 0, -math.inf, logs.sum() - logs + share)
 
     def weights(self, evidence, asked):
-        """The weights of the asked words, or of all, and last those of any: (A + 1, T, B).
+        """The joint weights of candidate words and evidence in this world.
 
         Args:
-            evidence: list of B `Evidence`, one for each document, at least one word long.
-            asked: for each document (A, T) ids, where −1 has weight 0; None asks all V words.
+            evidence: a list of B `Evidence`, one for each document, which has at least one word.
+            asked: for each document (A, T) ids, A candidates at each position. The id −1 has weight
+                0. None means all V words.
+
+        Returns:
+            (A + 1, T, B): the weights of the candidates, and in the last row the weights of all
+            words together.
         """
         weights = ForwardBackward(self.model, evidence).weights()  # (D, T, B)
         if asked is None:
@@ -397,11 +442,18 @@ class NumberedWorld:
         return torch.stack([*rows, weights.sum(0)])
 
 
-def draw(rng, sums):
-    """An index, with chances in proportion to the steps of the running sums.
+def draw_index(rng, sums):
+    """Draws an index with a probability proportional to its weight, from running sums of weights.
 
-    One number of `rng` and a search by halves, whatever the length. What has weight 0 never comes,
-    unless all have.
+    It takes one random number and a binary search. An index of weight 0 is never drawn, unless all
+    weights are 0.
+
+    >>> draw_index(random.Random(0), [0.0, 3.0, 3.0])
+    1
+
+    Args:
+        rng: a `random.Random`.
+        sums: the running sums, a list of numbers that do not fall.
     """
     return min(bisect(sums, rng.random() * sums[-1]), len(sums) - 1)
 
@@ -410,17 +462,24 @@ def draw(rng, sums):
 
 
 class Channel:
-    """How a document reaches the reader: 80/10/10, as lesson 02 does it, and how to undo it.
+    """Masking by 80/10/10 as a noisy channel: what the reader sees, and what it implies.
 
-    Of a word w that is *selected* he is shown a token y, one of N, or nothing:
+    In place of a *selected* word w the reader is shown nothing, with probability `mask_share`, or a
+    token y, one of N:
 
-        P(y | w, selected) = keep_share·[y = w] + random_share/N       P(nothing) = mask_share
+        P(y | w, selected) = keep_share·[y = w] + random_share/N
 
-    He does not know which of the other words were selected, each at the given rate, so there
+    While predicting one selected word, the reader does not know which of the other words were
+    selected, each with probability `rate`. For the other words, therefore,
 
         P(y | w) = (1 − rate)·[y = w] + rate·P(y | w, selected)
                  = (1 − rate·(1 − keep_share))·[y = w] + rate·random_share/N
                  = true·[y = w] + noise
+
+    Args:
+        rate, mask_share, random_share: as in `Grammar.floor`.
+        tokens: N, the number of tokens that a random replacement is drawn from; None means V.
+        words: V, the number of words of the grammar.
     """
 
     def __init__(self, rate, mask_share, random_share, tokens, words):
@@ -434,21 +493,34 @@ class Channel:
         self.noise = self.rate * self.random_share / self.tokens
 
     def show(self, ids, generator):
-        """Which words (T,) are selected, and what is shown of all: ids (T,), −1 for nothing."""
+        """Draws which words are selected, and what the reader is shown.
+
+        Args:
+            ids: (T,) the ids of the words.
+            generator: a `torch.Generator`.
+
+        Returns:
+            (selected, shown), both (T,): bool, and ids with −1 where nothing is shown.
+        """
         selected = torch.rand(len(ids), generator=generator) < self.rate
         roll = torch.rand(len(ids), generator=generator)
         other = torch.randint(self.tokens, (len(ids),), generator=generator)
-        # A token that is no word of the grammar says nothing: noise shows it, whatever the word.
+        # A token that is not a word of the grammar can only be noise, and noise has the same chance
+        # for every word. So it tells the reader as much as showing nothing.
         other[other >= self.words] = -1
         hidden = selected & (roll < self.mask_share)
         swapped = selected & ~hidden & (roll < self.mask_share + self.random_share)
         return selected, torch.where(swapped, other, ids).masked_fill(hidden, -1)
 
     def if_selected(self, asked, chances):
-        """(T,): P(w | y, selected), of words w, shown as y, from P(w) and P(y) given the rest.
+        """P(word | shown token, selected), by Bayes' rule from the chances given all other words.
 
-        asked: (2, T), the ids of w and of y. chances: (2, T), their chances given what is shown
-        elsewhere, as if nothing were shown here.
+        Args:
+            asked: (2, T) the ids of the true words w and of the shown tokens y.
+            chances: (2, T) P(w) and P(y) at each position, given what is shown at all others.
+
+        Returns:
+            (T,) P(w | y, selected).
         """
         (word, shown), (p_word, p_shown) = asked, chances
         # Bayes' rule: P(w | y) = P(w)·P(y | w, selected) / Σ_v P(v)·P(y | v, selected), v any word

@@ -1,134 +1,105 @@
 """Pretraining from the command line: `python -m mlm_lib.pretrain --corpus NAME --steps N --out DIR`
 
-A recipe holds all settings that are not options: `--config FILE` reads one, such as
-`data/course-bert/recipe.toml`. Under `torchrun` the batch is shared out among the processes. DIR
-gets `tokenizer/` if the vocabulary is a new one, `log.jsonl`, `checkpoints/` and, at the end,
-`model/`, which transformers opens.
+The options cover what most runs need. A recipe, a TOML file that `--config FILE` reads, can set
+everything else; `data/course-bert/recipe.toml` is an example. Under `torchrun` each batch is shared
+among the processes. The folder DIR receives `log.jsonl`, `checkpoints/`, `tokenizer/` if a new
+vocabulary is used and, at the end, `model/`, which transformers can open.
 
-Each table of a recipe holds the arguments of one class, whose checks and defaults hold::
+Each table of a recipe holds the arguments of one class, which checks them and has their defaults::
 
-    [[data]]     Documents, or Texts if corpus is not "grammar", or Prepared if `prepared` names a
-                 folder; several are mixed
-    [tokenizer]  WordPieceTokenizer.train; with `vocab_file`, a vocab.txt or the folder of one, no
-                 vocabulary is learned, and `lowercase` is the only other key
-    [model]      EncoderConfig; with encoder = "modern", ModernConfig
-    [masking]    MaskingCollator; with objective = "diffusion" above all tables, for a model
-                 that is to write, DiffusionCollator
+    [[data]]     TextCorpus; GrammarCorpus if corpus = "grammar"; TokenizedCorpus if `prepared`
+                 names a folder. Several of these tables make a mixture.
+    [tokenizer]  WordPieceTokenizer.train, which learns a vocabulary. With `vocab_file`, a vocab.txt
+                 or its folder, none is learned; then `lowercase` is the only other key.
+    [model]      EncoderConfig, or ModernConfig with encoder = "modern"
+    [masking]    MaskingCollator. With objective = "diffusion" above all tables, DiffusionCollator,
+                 which trains a model that can write.
     [training]   TrainingConfig
     [show]       ShowPredictions
     [save]       dtype = "float32", "float16" or "bfloat16"
 
-`[model] from = "course-bert"` goes on with the weights, the sizes and the tokenizer of a
-checkpoint. A recipe may then set only another dropout and a smaller `max_length`, which makes the
-rows shorter and leaves the model all its positions. The evaluation also runs before the first step,
-so that the log shows what training has changed. Built in lessons 08, 15 and 16.
+`[model] from = "course-bert"` continues the training of a checkpoint, with its weights, sizes and
+tokenizer. Such a recipe may only set other dropout probabilities and a smaller `max_length`, which
+makes the rows shorter; the model keeps all its positions. An evaluation before the first step then
+shows in the log where the training started. Built in lessons 08, 15 and 16.
 """
 
 import sys
 
-from mlm_lib.engine.command_line import TRAINING, no_such, parse
+from mlm_lib.engine.command_line import no_such, parse
 
 if __name__ == "__main__":
     parse()  # --help and a wrong option are answered here, before torch is loaded
 
-import hashlib
 import json
-import math
 import os
 import re
 import signal
 import threading
-import tomllib
 import warnings
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
-from inspect import signature
-from itertools import islice
 from numbers import Real
 from pathlib import Path
-from typing import get_args
 
 import torch
 from torch import distributed
-from torch.utils.data import ConcatDataset
 
-from mlm_lib.checks import choice, path_name, refused, string, whole_number
-from mlm_lib.corpus import SPLITS, load_corpus, pack_blocks, split_to_train
+from mlm_lib.checks import choice, path_name, string, whole_number
 from mlm_lib.diffusion import DiffusionCollator
 from mlm_lib.encoder import EncoderConfig
-from mlm_lib.engine.checkpoints import STATE, Checkpoints
+from mlm_lib.engine.checkpoints import Checkpoints
 from mlm_lib.engine.files import only_writer, write
 from mlm_lib.engine.log import TrainingStopped
 from mlm_lib.engine.precision import device_taken, precision_taken
-from mlm_lib.engine.prepared import (
-    Prepared,
-    cut,
-    digest_of,
-    held_out_share,
-    no_known_word,
-    reading,
-    told_of,
-)
+from mlm_lib.engine.prepared import TokenizedCorpus
+from mlm_lib.engine.recipe import build_from_table, fill_in_defaults, read_recipe
 from mlm_lib.engine.run import FIRST_CHECKPOINT
-from mlm_lib.engine.text_files import read_texts, text_files
-from mlm_lib.gap import answers_back
-from mlm_lib.grammar import Grammar
 from mlm_lib.masked_lm import MaskedLanguageModel
 from mlm_lib.masking import MaskingCollator
 from mlm_lib.modern import ModernConfig
 from mlm_lib.pretrained import load_checkpoint, save_pretrained
-from mlm_lib.training import HeldOut, ShowPredictions, TrainingConfig, train
+from mlm_lib.training import ShowPredictions, TrainingConfig, train
+from mlm_lib.training_data import DataMixture, GrammarCorpus, TextCorpus, has_legacy_rows
 from mlm_lib.wordpiece import WordPieceTokenizer
 
-# What holds where a recipe is silent and no class has a default: a model that a laptop trains. Rows
-# of like length share a batch.
-DEFAULTS = {
-    "objective": "masked", "data": [{"corpus": "grammar"}], "tokenizer": {"vocab_size": 8192},
-    "model": {"hidden_size": 128, "num_layers": 2, "num_heads": 2}, "masking": {},
-    "training": {"steps": None, "group_by_length": True},
-    "show": {"sentences": []}, "save": {"dtype": "float32"},
-}  # fmt: skip
 COLLATORS = {"masked": MaskingCollator, "diffusion": DiffusionCollator}  # by objective
-# By [model] encoder, and how much wider than hidden_size the feed-forward part is, if not said.
+# By [model] encoder: the class of its settings, and the default ratio of intermediate_size to
+# hidden_size.
 ENCODERS = {"bert": (EncoderConfig, 4), "modern": (ModernConfig, 1.5)}
-SHORTEST = 3  # ids in a row: [CLS], a word, [SEP]
-# The types that a value in a recipe may have, by its key, if neither annotation nor default tells.
-KINDS = {
-    "sentences": [list], "worlds": [list], "initial_alphabet": [str, list], "lowercase": [bool],
-}  # fmt: skip
-WORDS = {bool: "true or false", Real: "a number", str: "a text in quotes", list: "a list"}
-AS_TOML = {int: Real, float: Real, tuple: list}
-# Keys that are read here, before the rest of the table goes to its class.
-READ_HERE = {
-    "[[data]]": ["corpus", "prepared"],
-    "[tokenizer]": ["vocab_file"],
-    "[model]": ["encoder", "from"],
-}
+SHORTEST_ROW = 3  # [CLS], one token, [SEP]
+
+# ------------------------------------------------------------------------------------ the command
 
 
 def main(arguments=None):
-    """The command line. Returns its exit status: 0, 1 after one line of error, 130 after Ctrl-C.
+    """Runs the command line, and returns the exit status.
 
-    SIGTERM, by which a batch system ends a job, is told like Ctrl-C; the exit status is then 143.
+    The status is 0 after a complete run, 1 after an error, which is printed as one line, and 130
+    after Ctrl-C. SIGTERM, with which a batch system ends a job, is handled like Ctrl-C, with the
+    exit status 143. A bug of this package is not an error in this sense: it keeps its traceback.
+
+    Args:
+        arguments: a list of str; None takes those of the program.
     """
     options = parse(arguments)
     out, resume = options.pop("out"), options.pop("resume", False)
     try:
-        with _terminated_as_by_ctrl_c():
+        with _sigterm_as_exception():
             pretrain(read_recipe(options.pop("config", None), options), out, resume=resume)
     except KeyboardInterrupt as error:
-        early = f"stopped before the first step; {remains(out)}"
-        print(_ended([], error) or early, file=sys.stderr)
+        early = f"stopped before the first step; {describe_last_checkpoint(out)}"
+        print(_with_notes([], error) or early, file=sys.stderr)
         return 143 if isinstance(error, Terminated) else 130
     except (ValueError, OSError, TrainingStopped, MemoryError, torch.OutOfMemoryError) as error:
-        said = str(error) or "there is not enough memory"
-        print(_ended([f"error: {said}"], error), file=sys.stderr)
+        message = str(error) or "there is not enough memory"
+        print(_with_notes([f"error: {message}"], error), file=sys.stderr)
         return 1
     except RuntimeError as error:
         if not distributed.is_initialized():
             raise
-        told = f"this process failed, or another one ended ({str(error).splitlines()[0]})"
-        print(_ended([f"error: {told}"], error), file=sys.stderr)
+        message = f"this process failed, or another one ended ({str(error).splitlines()[0]})"
+        print(_with_notes([f"error: {message}"], error), file=sys.stderr)
         return 1
     return 0
 
@@ -138,8 +109,11 @@ class Terminated(KeyboardInterrupt):
 
 
 @contextmanager
-def _terminated_as_by_ctrl_c():
-    """Turns SIGTERM into `Terminated`, but for several processes, which torchrun ends itself."""
+def _sigterm_as_exception():
+    """Within this context SIGTERM raises `Terminated`.
+
+    With several processes the signal keeps its meaning, because torchrun ends them itself.
+    """
 
     def terminate(number, frame):
         raise Terminated
@@ -155,361 +129,299 @@ def _terminated_as_by_ctrl_c():
         signal.signal(signal.SIGTERM, before)
 
 
-def _ended(said, error):
-    """One line: what is said of an error, and the notes that `pretrain` left on it."""
-    return "; ".join(said + getattr(error, "__notes__", []))
+def _with_notes(messages, error):
+    """The messages and the notes that `pretrain` added to an error, in one line."""
+    return "; ".join(messages + getattr(error, "__notes__", []))
 
 
-def remains(out):
-    """What a run that has ended too soon can go on from, as a sentence."""
+def describe_last_checkpoint(out):
+    """From which step a run that has stopped can be resumed, as a sentence."""
     step = Checkpoints(Path(out) / "checkpoints").last_step()
     if step is None:
         return "there is no checkpoint yet; --resume would begin anew"
     return f"the last checkpoint is of step {step:,}; --resume goes on from there"
 
 
-# ------------------------------------------------------------------------------------ a recipe
-
-
-def read_recipe(file=None, options=None):
-    """A recipe as a dictionary of tables: what the options say, then the file, then `DEFAULTS`.
-
-    Args:
-        file: a TOML file, or None.
-        options: what the command line says, by name. It takes the place of what the file says.
-
-    Raises:
-        OSError: the file cannot be read.
-        ValueError: no TOML, or a table that a recipe does not have.
-    """
-    tables = {} if file is None else _tables_of(file)
-    recipe, options = complete(tables), options or {}  # which looks at the tables
-    if said := {name: options[name] for name in ("corpus", "prepared") if name in options}:
-        tables = tables | {"data": [said]}
-    if "from" in options:
-        tables = tables | {"model": tables.get("model", {}) | {"from": options["from"]}}
-    training = {name: options[name] for name in TRAINING if name in options}
-    return complete(tables | {"training": recipe["training"] | training})
-
-
-def _tables_of(file):
-    try:
-        return tomllib.loads(Path(file).read_text("utf-8"))
-    except ValueError as error:  # no TOML, or not UTF-8
-        raise ValueError(f"{file}: {error}") from error
-
-
-def complete(tables):
-    """A new recipe with all its tables. What they hold is left to the classes that take it."""
-    recipe = DEFAULTS | tables
-    for name, said in recipe.items():
-        if name not in DEFAULTS:
-            raise ValueError(no_such("a recipe", name, DEFAULTS))
-        default = DEFAULTS[name]
-        if not isinstance(said, type(default)):
-            raise ValueError(f"[{name}] is {said!r}; something like {default!r} is needed")
-        recipe[name] = default | said if isinstance(default, dict) else said
-    for part in recipe["data"]:
-        if not isinstance(part, dict):
-            raise ValueError(f"data holds {part!r}; something like {DEFAULTS['data'][0]} is needed")
-    # What a checkpoint or a vocabulary decides has no defaults.
-    if "from" in recipe["model"]:
-        recipe["model"] = dict(tables["model"])
-    if "from" in recipe["model"] or "vocab_file" in recipe["tokenizer"]:
-        recipe["tokenizer"] = dict(tables.get("tokenizer", {}))
-    return recipe
-
-
-def made(table, make, said, /, *arguments, **given):
-    """What a class or function makes of a table.
-
-    A mistake in a recipe is found here before the call, or by a check in `make`. Any other error is
-    a mistake in the course, and keeps its traceback.
-
-    Args:
-        table: the name of the table, which goes before what is refused.
-        make: the class or function whose parameters are the keys of the table.
-        said: the table, a dictionary.
-        arguments, given: what else `make` takes, which a recipe cannot set.
-
-    Raises:
-        ValueError: a key that does not exist, a value of another kind, or one that `make` refuses.
-    """
-    call = signature(make)
-    parameters = list(call.parameters.values())[len(arguments) :]
-    keys = {each.name: each for each in parameters if each.name not in given}
-    for name, value in said.items():
-        if name not in keys:
-            names = [*dict.fromkeys([*keys, *READ_HERE.get(table, [])])]
-            raise ValueError(no_such(table, name, names))
-        kinds = KINDS.get(name) or _kinds_of(keys[name])
-        if kinds and value is not None and not isinstance(value, tuple(kinds)):
-            wanted = " or ".join(WORDS[kind] for kind in kinds)
-            raise ValueError(f"{table} {refused(name, value, wanted)}")
-    try:
-        call.bind(*arguments, **given, **said)
-    except TypeError as error:  # of a key that is needed
-        raise ValueError(f"{table} {error}") from error
-    try:
-        return make(*arguments, **given, **said)
-    except ValueError as error:
-        raise ValueError(f"{table} {error}") from error
-
-
-def _kinds_of(parameter):
-    """The types of a value in TOML, by its annotation or default; no type if neither shows one."""
-    said = parameter.annotation is not parameter.empty
-    kind = parameter.annotation if said else type(parameter.default)
-    kinds = {AS_TOML.get(one, one) for one in get_args(kind) or [kind]} - {type(None)}
-    return list(kinds) if kinds <= WORDS.keys() else []
-
-
 # ------------------------------------------------------------------------------------ a run
 
 
 def pretrain(recipe, out, *, resume=False):
-    """Carries a recipe out.
+    """Trains and saves a model as a recipe says.
 
     Args:
         recipe: a dictionary of tables, such as `read_recipe` returns.
-        out: folder of the tokenizer, the log, the checkpoints and the model. One program at a time
-            writes to it, and of its processes the main one.
-        resume: go on from the last checkpoint in `out`, or begin if there is none.
+        out: the folder for the tokenizer, the log, the checkpoints and the model. Only one program
+            at a time may write to it; of several processes, the main one does.
+        resume: whether to continue from the last checkpoint in `out`. If there is none, the run
+            begins at step 0.
 
     Returns:
         (model, tokenizer, `History`).
 
     Raises:
-        ValueError: a recipe that does not fit together, or not to the checkpoints.
+        ValueError: the recipe contradicts itself, or the checkpoints in `out`.
         FileExistsError: `out` holds a run and `resume` is False, or a model without checkpoints.
         BlockingIOError: another program writes to `out`.
-        TrainingStopped: as `train` says; no model is saved then.
+        TrainingStopped: as in `train`; then no model is saved.
 
     An error or Ctrl-C after the first step carries a note that says at which step the run stopped,
-    and from which checkpoint it can go on.
+    and from which checkpoint it can be resumed.
     """
-    recipe, out = complete(recipe), Path(path_name("out", out))
-    main_process = os.environ.get("RANK", "0") == "0"  # torchrun says so before there is a group
+    recipe, out = fill_in_defaults(recipe), Path(path_name("out", out))
+    main_process = os.environ.get("RANK", "0") == "0"  # torchrun sets it before there is a group
 
-    # 1. What needs no look at the data comes first.
-    kind = COLLATORS[choice("objective", recipe["objective"], COLLATORS)]
+    # 1. What can be checked without the data.
+    collator_class = COLLATORS[choice("objective", recipe["objective"], COLLATORS)]
     source = recipe["model"].pop("from", None)
-    start = None if source is None else _start(source)
-    if start is not None:  # what the checkpoint can do before it is trained is worth knowing
+    checkpoint = None if source is None else _load_source(source)
+    if checkpoint is not None:  # the log should show what the checkpoint can do without training
         recipe["training"].setdefault("evaluate_at_start", True)
-    config = made("[training]", TrainingConfig, recipe["training"])
-    shape, max_length = _shape(start, recipe["model"])
-    dtype = made("[save]", _dtype, recipe["save"])
+    config = build_from_table("[training]", TrainingConfig, recipe["training"])
+    encoder_config, max_length = _encoder_config(checkpoint, recipe["model"])
+    dtype = build_from_table("[save]", _dtype, recipe["save"])
 
     with only_writer(out) if main_process else nullcontext():
-        begun = _begun(out, resume)
+        first_step = _step_to_resume(out, resume)  # None: a new run
         if main_process and resume:
             anew = f"{out} holds no checkpoint, so the run begins at step 0"
-            print(anew if begun is None else f"going on from step {begun:,}")
+            print(anew if first_step is None else f"going on from step {first_step:,}")
 
-        # 2. The data and their tokenizer; a run that goes on has its own.
-        parts = [_part(config.seed, part) for part in recipe["data"]]
+        # 2. The data and the tokenizer. A resumed run takes the tokenizer in `out`.
+        parts = [_data_part(config.seed, table) for table in recipe["data"]]
         settings = {name: recipe[name] for name in ("data", "tokenizer")}
-        former = begun is not None and begun_by_former_rules(out)
-        data = Mixture(parts, settings | {"max_length": max_length}, former=former)
+        legacy = first_step is not None and has_legacy_rows(out)
+        data = DataMixture(parts, settings | {"max_length": max_length}, legacy=legacy)
         vocab_file = out / "tokenizer" / "vocab.txt"
-        tokenizer = _tokenizer(start, data, vocab_file if begun else None, recipe["tokenizer"])
+        saved_vocab = vocab_file if first_step else None
+        tokenizer = _tokenizer(checkpoint, data, saved_vocab, recipe["tokenizer"])
         data.encode(tokenizer, max_length)
-        looks, floors = data.held_out(tokenizer, bounds=kind is DiffusionCollator)
+        bounds = collator_class is DiffusionCollator
+        evaluations, floors = data.evaluations(tokenizer, bounds=bounds)
 
-        # 3. The model and what hides its words.
-        model = _model(shape, tokenizer, start, config.seed)
-        collator = made("[masking]", kind, recipe["masking"], tokenizer, seed=config.seed)
-        shown = _shown(recipe["show"], tokenizer, shape.max_length)
-        progress = Position(quiet=not main_process)
+        # 3. The model and the collator.
+        model = _model(encoder_config, tokenizer, checkpoint, config.seed)
+        collator = build_from_table(
+            "[masking]", collator_class, recipe["masking"], tokenizer, seed=config.seed
+        )
+        show = _show_predictions(recipe["show"], tokenizer, encoder_config.max_length)
+        progress = PrintEvaluations(quiet=not main_process)
 
         if main_process:
             size = sum(parameter.numel() for parameter in model.parameters())
-            learned = start is None and tokenizer.lowercase
+            learned = checkpoint is None and tokenizer.lowercase
             how = ", of lower-cased texts without accents" if learned else ""
             print(f"{size:,} parameters, {len(tokenizer):,} different tokens{how}")
-            print("\n".join(data.said()))
+            print("\n".join(data.describe()))
             steps = -(-len(data) // config.batch_size)  # the last batch of an epoch may be smaller
             rows = f"{len(data):,} rows with {sum(data.lengths):,} tokens in all"
             print(f"an epoch has {rows}, and takes {steps:,} steps of {config.batch_size} rows")
-            if max_length < shape.max_length:
-                told = f"the model keeps its {shape.max_length} positions"
-                print(f"a row has at most {max_length} tokens; {told}")
-            print(_what_is_kept(config, out))
-            if told := _precision(config, begun):
-                print(told)
+            if max_length < encoder_config.max_length:
+                kept = f"the model keeps its {encoder_config.max_length} positions"
+                print(f"a row has at most {max_length} tokens; {kept}")
+            print(_describe_checkpoints(config, out))
+            if precision := _describe_precision(config, first_step):
+                print(precision)
             for name, nats in floors.items():
-                told = f"no model can go below {nats:.4f} nats for each hidden word"
-                print(f"{name}: {told} of the documents held out")
-            if not begun and start is None:
+                floor = f"no model can go below {nats:.4f} nats for each hidden word"
+                print(f"{name}: {floor} of the documents held out")
+            if not first_step and checkpoint is None:
                 _save_vocabulary(tokenizer, vocab_file)
 
         # 4. Training.
         def evaluate(model):
-            return {name: nats for look in looks for name, nats in look(model).items()}
+            return {name: nats for each in evaluations for name, nats in each(model).items()}
 
         try:
             history = train(
                 model, data, collator, config, out=out, resume=resume,
-                evaluate=evaluate if looks else None,
-                callbacks=[progress, *shown] if main_process else [progress],
+                evaluate=evaluate if evaluations else None,
+                callbacks=[progress, *show] if main_process else [progress],
             )  # fmt: skip
 
-            # 5. The model, for everyone.
+            # 5. The model, in a form that transformers can open.
             if main_process:
                 save_pretrained(model.cpu().eval().to(dtype), tokenizer, out / "model")
                 done = f"after {history.step} steps and {history.tokens:,} tokens"
                 print(f"saved {out / 'model'} {done} in {history.seconds:.0f} s")
-                print(_how_to_use(out / "model"))
-        except BaseException as error:  # Ctrl-C is none of the others
+                print(_describe_use(out / "model"))
+        except BaseException as error:  # also Ctrl-C, which is not an Exception
             if progress.step is not None or not isinstance(error, ValueError):
-                error.add_note(f"stopped at step {progress.step or begun or 0}; {remains(out)}")
+                step = progress.step or first_step or 0
+                error.add_note(f"stopped at step {step}; {describe_last_checkpoint(out)}")
             raise
     return model.float(), tokenizer, history
 
 
-def _begun(out, resume):
-    """The step of the last checkpoint, or None. What a run has left is not written over."""
-    begun = Checkpoints(out / "checkpoints").last_step()
-    if begun is not None and not resume:
+def _step_to_resume(out, resume):
+    """The step of the last checkpoint, or None for a new run. Refuses to overwrite a run."""
+    step = Checkpoints(out / "checkpoints").last_step()
+    if step is not None and not resume:
         raise FileExistsError(f"{out} holds a run; --resume goes on, or choose another folder")
-    if begun is None and (out / "model").exists():
+    if step is None and (out / "model").exists():
         raise FileExistsError(f"{out} holds a model without checkpoints; choose another folder")
-    return begun
+    return step
 
 
-def _start(source):
-    """The model and the tokenizer of the checkpoint that a run goes on from."""
+# ------------------------------------------------------------------------------------ its parts
+
+
+def _load_source(source):
+    """The model and the tokenizer of the checkpoint that `[model] from` names."""
     try:
         return load_checkpoint(source)
-    except (ValueError, RuntimeError) as error:  # the second is torch's, for weights of other names
+    except (ValueError, RuntimeError) as error:  # torch raises the second for other weight names
         raise ValueError(f"[model] from: {' '.join(str(error).split())}") from error
 
 
-def _shape(start, said):
-    """The sizes of the encoder, without the vocabulary of a new one, and of the longest row."""
-    said = dict(said)
-    if start is None:
-        encoder = choice("[model] encoder", said.pop("encoder", "bert"), ENCODERS)
-        config, times = ENCODERS[encoder]
-        if isinstance(said["hidden_size"], Real):
-            said.setdefault("intermediate_size", int(times * said["hidden_size"]))
-        shape = made("[model]", config, said, vocab_size=1, pad_token_id=None)
-        return shape, whole_number("[model] max_length", shape.max_length, SHORTEST)
-    shape = start[0].embedder.config
-    settled = vars(shape) | {"encoder": None}
-    free = [name for name in settled if name.endswith("dropout")] + ["max_length"]
-    for name in said:
-        if name not in settled:
-            raise ValueError(no_such("[model]", name, ["from", *free]))
-        if name not in free:  # another num_heads, say, would fit and be wrong
-            told = f"beside from, only {', '.join(free)} may be given"
-            raise ValueError(f"[model] has {name!r}, which the checkpoint decides; {told}")
-    most, max_length = shape.max_length, said.pop("max_length", shape.max_length)
-    if whole_number("[model] max_length", max_length, SHORTEST) > most:
-        told = f"the checkpoint was made for rows of at most {most} tokens; lower it"
-        raise ValueError(f"[model] max_length={max_length}; {told}")
-    kept = {name: value for name, value in vars(shape).items() if name not in said}
-    return made("[model]", type(shape), said, **kept), max_length
+def _encoder_config(checkpoint, table):
+    """The settings of the encoder, and the length of the longest row.
+
+    The vocabulary of a new model is not known yet, so its settings have the vocabulary size 1 until
+    `_model` replaces it.
+    """
+    table = dict(table)
+    if checkpoint is None:
+        encoder = choice("[model] encoder", table.pop("encoder", "bert"), ENCODERS)
+        config_class, ratio = ENCODERS[encoder]
+        if isinstance(table["hidden_size"], Real):
+            table.setdefault("intermediate_size", int(ratio * table["hidden_size"]))
+        config = build_from_table("[model]", config_class, table, vocab_size=1, pad_token_id=None)
+        return config, whole_number("[model] max_length", config.max_length, SHORTEST_ROW)
+    config = checkpoint[0].embedder.config
+    known = vars(config) | {"encoder": None}
+    may_change = [name for name in known if name.endswith("dropout")] + ["max_length"]
+    for name in table:
+        if name not in known:
+            raise ValueError(no_such("[model]", name, ["from", *may_change]))
+        if name not in may_change:  # another num_heads would load without an error and be wrong
+            rule = f"beside from, only {', '.join(may_change)} may be given"
+            raise ValueError(f"[model] has {name!r}, which the checkpoint decides; {rule}")
+    most, max_length = config.max_length, table.pop("max_length", config.max_length)
+    if whole_number("[model] max_length", max_length, SHORTEST_ROW) > most:
+        reason = f"the checkpoint was made for rows of at most {most} tokens; lower it"
+        raise ValueError(f"[model] max_length={max_length}; {reason}")
+    kept = {name: value for name, value in vars(config).items() if name not in table}
+    return build_from_table("[model]", type(config), table, **kept), max_length
 
 
 def _dtype(dtype):
+    """The torch type that `[save] dtype` names."""
     return getattr(torch, choice("dtype", dtype, ("float32", "float16", "bfloat16")))
 
 
-def _part(seed, said):
-    """What is trained on: the grammar's documents, texts, or rows on disk."""
-    if "prepared" in said:
-        return made("[[data]]", Prepared, said)
-    if said.get("corpus", "grammar") == "grammar":
-        rest = {name: value for name, value in said.items() if name != "corpus"}
-        return made("[[data]]", Documents, rest, seed=seed)
-    return made("[[data]]", Texts, said)
+def _data_part(seed, table):
+    """The corpus that a `[[data]]` table describes."""
+    if "prepared" in table:
+        return build_from_table("[[data]]", TokenizedCorpus, table)
+    if table.get("corpus", "grammar") == "grammar":
+        rest = {name: value for name, value in table.items() if name != "corpus"}
+        return build_from_table("[[data]]", GrammarCorpus, rest, seed=seed)
+    return build_from_table("[[data]]", TextCorpus, table)
 
 
-def _tokenizer(start, data, own, said):
-    """The tokenizer: that of the checkpoint, of a vocab.txt, or one that the texts make.
+def _tokenizer(checkpoint, data, saved_vocab, table):
+    """The tokenizer of the checkpoint, of a vocabulary file, or a new one learned from the texts.
 
-    `own` is the vocabulary of a run that goes on, which takes the place of the last two.
+    Args:
+        checkpoint: (model, tokenizer) of `[model] from`, or None.
+        data: the `DataMixture` to learn from.
+        saved_vocab: the vocab.txt in the folder of a resumed run, which is used in place of a given
+            vocabulary file and of a new vocabulary; None for a new run.
+        table: the table `[tokenizer]`.
     """
-    if start is not None:
-        if said:
-            told = "[tokenizer] cannot be set, because the checkpoint of [model] from has its own"
-            raise ValueError(f"{told}; leave this table out")
-        return start[1]
-    if "vocab_file" in said:
-        return made("[tokenizer] with vocab_file", _read_vocabulary, said, own)
-    if own:
-        return WordPieceTokenizer.from_vocab(own, lowercase=said.get("lowercase", True))
-    return made("[tokenizer]", WordPieceTokenizer.train, said, data.texts())
+    if checkpoint is not None:
+        if table:
+            reason = "[tokenizer] cannot be set, because the checkpoint of [model] from has its own"
+            raise ValueError(f"{reason}; leave this table out")
+        return checkpoint[1]
+    if "vocab_file" in table:
+        place = "[tokenizer] with vocab_file"
+        return build_from_table(place, _read_vocabulary, table, saved_vocab)
+    if saved_vocab:
+        return WordPieceTokenizer.from_vocab(saved_vocab, lowercase=table.get("lowercase", True))
+    texts = data.tokenizer_texts()
+    return build_from_table("[tokenizer]", WordPieceTokenizer.train, table, texts)
 
 
-def _read_vocabulary(own, vocab_file, lowercase=None):
-    """The tokenizer of a vocab.txt, or of its copy in the folder of a run that goes on."""
-    file = own or Path(path_name("vocab_file", vocab_file)).expanduser()
-    if own and lowercase is None:  # as the files beside the original said when the run began
-        lowercase = json.loads(_beside(own).read_text("utf-8"))["do_lower_case"]
+def _read_vocabulary(saved_vocab, vocab_file, lowercase=None):
+    """The tokenizer of a vocab.txt, or of its copy in the folder of a resumed run."""
+    file = saved_vocab or Path(path_name("vocab_file", vocab_file)).expanduser()
+    if saved_vocab and lowercase is None:  # what the files beside the original said at the start
+        config = _config_beside(saved_vocab).read_text("utf-8")
+        lowercase = json.loads(config)["do_lower_case"]
     try:
         how = {} if lowercase is None else {"lowercase": lowercase}
         return WordPieceTokenizer.from_vocab(file, **how)
     except FileNotFoundError:
-        there = "a vocab.txt with one token a line, or the folder of one, is needed"
-        told = (
-            f"[tokenizer] vocab_file={str(vocab_file)!r}; there is no file {str(file)!r}; {there}"
-        )
-        raise FileNotFoundError(told) from None
+        wanted = "a vocab.txt with one token a line, or the folder of one, is needed"
+        raise FileNotFoundError(
+            f"[tokenizer] vocab_file={str(vocab_file)!r}; there is no file {str(file)!r}; {wanted}"
+        ) from None
     except UnicodeDecodeError as error:
         raise ValueError(f"{file} is not UTF-8 ({error})") from error
 
 
 def _save_vocabulary(tokenizer, vocab_file):
-    """Writes a vocab.txt, and beside it a file of transformers' that says how texts are read."""
-    told = {"tokenizer_class": "BertTokenizer", "do_lower_case": tokenizer.lowercase}
-    write(_beside(vocab_file), json.dumps(told))
+    """Writes a vocab.txt, and beside it the file in which transformers keeps `do_lower_case`."""
+    config = {"tokenizer_class": "BertTokenizer", "do_lower_case": tokenizer.lowercase}
+    write(_config_beside(vocab_file), json.dumps(config))
     tokenizer.save(vocab_file)
 
 
-def _beside(vocab_file):
+def _config_beside(vocab_file):
     return vocab_file.with_name("tokenizer_config.json")
 
 
-def _model(shape, tokenizer, start, seed):
-    """A new model, or the checkpoint's weights under what may differ in its config."""
-    if start is None:
-        shape = replace(shape, vocab_size=len(tokenizer), pad_token_id=tokenizer.pad_token_id)
-    _refuse_what_no_memory_holds(shape)
+def _model(encoder_config, tokenizer, checkpoint, seed):
+    """A new model, or the checkpoint's weights in a model whose dropout may be another."""
+    if checkpoint is None:
+        encoder_config = replace(
+            encoder_config, vocab_size=len(tokenizer), pad_token_id=tokenizer.pad_token_id
+        )
+    _check_that_memory_suffices(encoder_config)
     torch.manual_seed(seed)
-    model = MaskedLanguageModel.from_config(shape)
-    if start is not None:
-        model.load_state_dict(start[0].state_dict())
+    model = MaskedLanguageModel.from_config(encoder_config)
+    if checkpoint is not None:
+        model.load_state_dict(checkpoint[0].state_dict())
     return model
 
 
-def _refuse_what_no_memory_holds(shape):
-    """Asks for the memory of all weights at once, without filling it."""
+def _check_that_memory_suffices(encoder_config):
+    """Refuses a model whose weights do not fit into memory, before any of them is drawn.
+
+    The memory for all weights is requested at once, without filling it. If the system refuses,
+    torch raises a RuntimeError that only its message tells apart from others.
+    """
     try:
         with torch.device("meta"):
-            model = MaskedLanguageModel.from_config(shape)
+            model = MaskedLanguageModel.from_config(encoder_config)
         torch.empty(sum(weight.numel() for weight in model.parameters()))
-    except RuntimeError as error:  # torch has no other name for it
+    except RuntimeError as error:
         if not re.search("memory|overflow", str(error)):
             raise
-        told = f"a model of {shape} does not fit into the memory; lower its sizes"
-        raise ValueError(f"[model] {told}") from error
+        reason = f"a model of {encoder_config} does not fit into the memory; lower its sizes"
+        raise ValueError(f"[model] {reason}") from error
 
 
-def _shown(said, tokenizer, max_length):
-    """The callback that shows predictions, if there are sentences, and the model can read each."""
-    for text in said["sentences"]:
+def _show_predictions(table, tokenizer, max_length):
+    """A list with the callback of `[show]`, or an empty list if there are no sentences.
+
+    Raises:
+        ValueError: a sentence that is not a text, has no blank, or is too long for the model.
+    """
+    for text in table["sentences"]:
         string("[show] sentences", text)
-    shown = made("[show]", ShowPredictions, said, tokenizer)
-    for text, ids in shown.rows:  # ids (1, T)
+    show = build_from_table("[show]", ShowPredictions, table, tokenizer)
+    for text, ids in show.rows:  # ids (1, T)
         if ids.shape[1] > max_length:
             raise ValueError(f"[show] {text!r} has {ids.shape[1]} tokens; max_length={max_length}")
-    return [shown] if shown.rows else []
+    return [show] if show.rows else []
 
 
-def _what_is_kept(config, out):
+# ------------------------------------------------------------------------------------ printing
+
+
+def _describe_checkpoints(config, out):
     """When checkpoints are written, and where, in one line."""
     clock = config.checkpoint_seconds
     sooner = " (the first ones sooner)" if clock and clock > FIRST_CHECKPOINT else ""
@@ -521,26 +433,33 @@ def _what_is_kept(config, out):
     )
 
 
-def _precision(config, begun):
-    """Which precision "auto" is, and why, in one line; None where a precision was asked for."""
+def _describe_precision(config, first_step):
+    """Which precision "auto" stands for, and why, in one line; None if a precision was given."""
     device = "cpu" if config.device == "cpu" else device_taken().type
     if config.precision != "auto" or config.device not in ("auto", device):  # `train` refuses this
         return None
-    if begun is not None:
+    if first_step is not None:
         return "precision: the one in which the run began"
     name, why = precision_taken(device)
     return f"precision: {name}, because {why}"
 
 
-def _how_to_use(folder):
-    """What to write in Python to use a saved model, in one line."""
+def _describe_use(folder):
+    """How to use a saved model in Python, in one line."""
     name = str(folder)
     ours = f"mlm_lib.pretrained.load_checkpoint({name!r})"
     return f"to use it in Python: transformers.pipeline('fill-mask', {name!r}) or {ours}"
 
 
-class Position:
-    """A callback that knows the last step, and prints the rows with an evaluation."""
+class PrintEvaluations:
+    """A callback of `train` that prints each row of the log that has an evaluation.
+
+    Args:
+        quiet: whether to print nothing, as in all processes but the main one.
+
+    Attributes:
+        step: the last step that was finished; None before the first.
+    """
 
     def __init__(self, quiet):
         self.quiet, self.step = quiet, None
@@ -558,301 +477,6 @@ def _rounded(value):
     (2.3457, 5.123e-05, 1200)
     """
     return round(value, 4) if abs(value) >= 0.1 else float(f"{value:.4g}")
-
-
-# ------------------------------------------------------------------------------------ the data
-
-HELD_OUT_SEED = 2**32 + 1  # of the grammar's held-out documents; only seed 42,948 would train on it
-
-
-class Mixture:
-    """`Documents`, `Texts` and `Prepared` as one dataset, which has new rows in each epoch.
-
-    Rows are lists of ids. A part gives them in one sequence or several, of any kind.
-
-    Args:
-        parts: the data of a recipe.
-        settings: what must be the same when a run goes on, beside the texts.
-        former: whether the run was begun by an earlier version, which trained only on the first
-            `max_length` ids of each text, and left a tenth of the texts unused. Such a run goes on
-            by these rules, and ends as it would have ended.
-    """
-
-    def __init__(self, parts, settings, *, former=False):
-        self.parts, self.settings, self.former = parts, settings, former
-        if not former:
-            self.settings = settings | {"rows": "a long text makes several"}
-        for part in parts if former else []:
-            part.follow_former_rules()
-        for number, part in enumerate(parts):  # two of one name are evaluated under two
-            if part.name in [other.name for other in parts[:number]]:
-                part.name += f"_{number}"
-
-    def texts(self):
-        """What a tokenizer learns from."""
-        return [text for part in self.parts for text in part.texts()]
-
-    def encode(self, tokenizer, max_length):
-        """Makes rows of at most `max_length` ids, by the compiled tokenizer.
-
-        Raises:
-            ValueError: no room for a token between `[CLS]` and `[SEP]`; a vocabulary that knows no
-                word of the texts, or not all of the grammar's; longer documents held out.
-        """
-        whole_number("max_length", max_length, 3)
-        tokenizer = tokenizer.to_hf() if isinstance(tokenizer, WordPieceTokenizer) else tokenizer
-        for part in self.parts:
-            part.encode(tokenizer, max_length)
-        if not self.former:
-            read = json.dumps(reading(tokenizer)).encode()
-            self.settings = self.settings | {"normalizer": digest_of(read)}
-        self.epoch = None
-        self.set_epoch(0)
-
-    def set_epoch(self, epoch):
-        """Turns to the rows of an epoch."""
-        if epoch != self.epoch:
-            self.epoch = epoch
-            some = [rows for part in self.parts for rows in part.epoch(epoch)]
-            self.rows = ConcatDataset(some)
-            self.lengths = [n for rows in some for n in getattr(rows, "lengths", map(len, rows))]
-
-    def __len__(self):
-        return len(self.rows)
-
-    def __getitem__(self, index):
-        return self.rows[index]
-
-    def held_out(self, tokenizer, *, bounds=False):
-        """Evaluations on what is held out, and {name: nats} where the least possible is known.
-
-        With `bounds` there are also those of the bound on whole texts.
-        """
-        looks, floors = [], {}
-        for part in [part for part in self.parts if part.held]:
-            collators = {"loss": MaskingCollator(tokenizer, **part.masking, seed=1)}
-            if bounds:
-                collators["bound"] = DiffusionCollator(tokenizer, draw="count", seed=1)
-            for name, collator in collators.items():
-                look = HeldOut(part.held, collator, name=f"{part.name}_{name}")
-                looks.append(look)
-                if isinstance(part, Documents):
-                    floors[look.name] = part.floor(look) if name == "loss" else part.bound_floor()
-        return looks, floors
-
-    def said(self):
-        """A sentence for each part: what is trained on, what is held out, how much is kept."""
-        said = [part.said() for part in self.parts]
-        if self.former:
-            said.append("this run was begun by an earlier version, and goes on by its rules")
-        return said
-
-    def fingerprint(self):
-        """What must be the same when a run goes on; the epoch is not in it."""
-        texts = "\0".join(text for part in self.parts for text in part.known)
-        digest = hashlib.blake2b(texts.encode(), digest_size=8).hexdigest()
-        return {"texts": digest} | self.settings
-
-
-class Texts:
-    """A corpus of texts: `copies` of each in an epoch, and a share of it again as long blocks.
-
-    A text longer than a row is cut into several rows. All texts that are not held out are trained
-    on, except the test split of a corpus that has one (see `split_to_train`).
-
-    Args:
-        corpus: what `load_corpus` takes.
-        copies: how often an epoch holds each text.
-        blocks_every: the texts are also joined into blocks of full length, and an epoch holds one
-            of so many, others in each epoch; None makes no blocks.
-        validation: a file or folder of texts to evaluate on. Then nothing is held out of `corpus`;
-            a file of these texts in the folder `corpus` is not trained on.
-        validation_share: the share of the texts that is held out; None is a tenth, or the own
-            validation split of a hub data set.
-
-    Attributes:
-        counts: how many texts are trained on (`texts`), held out (`held`) and in the test split
-            (`test`), how many of the first hold no known word (`unknown`), and how many of the
-            `tokens` to train on are `kept`.
-    """
-
-    masking = {}  # of what is held out: 80/10/10
-
-    def __init__(
-        self, corpus, *, copies=1, blocks_every=None, validation=None, validation_share=None
-    ):  # fmt: skip
-        self.corpus = self.name = corpus
-        self.copies = whole_number("copies", copies)
-        self.blocks_every = whole_number("blocks_every", blocks_every, none=True)
-        share = held_out_share(validation, validation_share, None)
-        own = [] if validation is None else [file for file, _ in text_files(validation)]
-        self.train, self.validation, self.test = split_to_train(corpus, share, without=own)
-        if validation is not None:
-            self.validation = read_texts(validation)
-            if not self.validation:
-                raise ValueError(f"{validation=} holds no text")
-            if both := len(set(self.validation) & set(self.train)):
-                told = (
-                    f"{both:,} of the texts of {validation} are also in {corpus} and are trained on"
-                )
-                warnings.warn(f"{told}: the loss on them says nothing about new texts")
-        self.former = False
-
-    def follow_former_rules(self):
-        """Reads the texts, and cuts their rows, as the earlier version did."""
-        self.train, self.validation, self.test = (load_corpus(self.corpus, s) for s in SPLITS)
-        self.former = True
-
-    @property
-    def known(self):
-        """What a run that goes on must find again."""
-        return self.train + self.validation
-
-    def texts(self):
-        return self.copies * self.train
-
-    def encode(self, tokenizer, max_length):
-        cut_rows = _cut if self.former else _rows
-        whole = _encoded(tokenizer, self.train)
-        self.rows = cut_rows(tokenizer, whole, max_length)
-        if not self.rows:
-            raise ValueError(no_known_word(self.name, len(whole)))
-        self.held = cut_rows(tokenizer, _encoded(tokenizer, self.validation), max_length)
-        special = set(tokenizer.all_special_ids)
-        self.counts = {
-            "texts": len(whole), "held": len(self.validation), "test": len(self.test),
-            "unknown": sum(special.issuperset(row) for row in whole),
-            "tokens": sum(map(len, whole)) - 2 * len(whole),
-            "kept": sum(map(len, self.rows)) - 2 * len(self.rows),
-        }  # fmt: skip
-        if unknown := self.counts["unknown"]:
-            warnings.warn(f"{unknown:,} texts of {self.name} hold no known word and are left out")
-        self.blocks = []
-        if self.blocks_every:
-            inner = [row[1:-1] for row in whole]  # without [CLS] and [SEP]
-            ends = {"cls_id": tokenizer.cls_token_id, "sep_id": tokenizer.sep_token_id}
-            blocks = pack_blocks(inner, max_length, **ends).tolist()
-            self.blocks = _cut(tokenizer, blocks, max_length)
-
-    def said(self):
-        """A sentence on what is trained on, held out and not used."""
-        told = told_of(self.name, self.counts, len(self.rows))
-        return told + f"; the {len(self.test):,} of the test split are not used" * bool(self.test)
-
-    def epoch(self, epoch):
-        every = self.blocks_every or 1
-        return [*self.copies * [self.rows], self.blocks[epoch % every :: every]]
-
-
-class Documents:
-    """Documents of the grammar, new ones in each epoch.
-
-    Args:
-        documents: how many an epoch holds.
-        held_out: how many are held out; 0 leaves evaluation and floor away.
-        worlds: names of the grammar's topics; None takes all.
-        longest: only documents of at most so many words, which changes no floor: each is of a
-            document whose length is known. None takes all.
-        seed: of the documents to train on. Those held out are the same for every seed.
-    """
-
-    name = "grammar"
-    masking = {"mask_share": 1.0, "random_share": 0.0}  # the floor knows blanks only
-
-    def __init__(self, *, documents=20000, held_out=500, worlds=None, longest=None, seed=0):
-        self.documents = whole_number("documents", documents)
-        self.held_out = whole_number("held_out", held_out, least=0)
-        self.longest = whole_number("longest", longest, none=True)
-        self.seed = seed
-        self.grammar = Grammar.load(worlds=worlds)
-        self.train = self._of_epoch(0)
-        self.validation = self._sample(self.held_out, HELD_OUT_SEED)
-        self.known, self.former = self.train + self.validation, False
-
-    def follow_former_rules(self):
-        """Cuts off the ends of long documents, as the earlier version did."""
-        self.former = True
-
-    def _of_epoch(self, epoch):
-        return self._sample(self.documents, (self.seed + 1) * 100_000 + epoch)
-
-    def _sample(self, number, seed):
-        """The first documents of a seed that are short enough, as texts."""
-        longest, most = self.longest or math.inf, 1000 + 100 * number
-        documents = islice(self.grammar.documents(seed), most)
-        short = (" ".join(words) for words in documents if len(words) <= longest)
-        texts = list(islice(short, number))
-        if len(texts) < number:
-            raise ValueError(f"longest={longest}; of {most:,} documents {len(texts)} are so short")
-        return texts
-
-    def texts(self):
-        # Each word many times, so that it becomes a token: a floor in words is then one in tokens.
-        return self.train + 50 * [" ".join(self.grammar.vocabulary)]
-
-    def encode(self, tokenizer, max_length):
-        self.tokenizer, self.max_length = tokenizer, max_length
-        vocab = tokenizer.get_vocab()
-        if pieces := [word for word in self.grammar.vocabulary if word not in vocab]:
-            raise ValueError(f"words of the grammar are no tokens: {pieces[:5]}; raise vocab_size")
-        self.held = _encoded(tokenizer, self.validation)
-        longest = max(map(len, self.held), default=0)
-        if longest > max_length:  # no one knows the floor of half documents
-            raise ValueError(f"max_length={max_length} cuts documents short; raise it to {longest}")
-
-    def epoch(self, epoch):
-        texts = self._of_epoch(epoch) if epoch else self.train
-        cut_rows = _cut if self.former else _rows
-        return [cut_rows(self.tokenizer, _encoded(self.tokenizer, texts), self.max_length)]
-
-    def said(self):
-        """A sentence on what is trained on and held out."""
-        told = f"{self.documents:,} documents are trained on, others in each epoch"
-        return f"{self.name}: {told}; {self.held_out:,} are held out"
-
-    def floor(self, evaluation):
-        """The exact floor, in nats, on the very words that the evaluation asks for."""
-        tokens = {index: token for token, index in self.tokenizer.get_vocab().items()}
-        total = 0.0
-        for batch in evaluation.batches:
-            # The documents with the answers put back, and which of their words were seen.
-            documents, observed = answers_back(batch, tokens)
-            for nats, seen in zip(self.grammar.surprise(documents, observed), observed):
-                total += nats[~seen].sum().item()  # −log P(word | what was seen)
-        return total / evaluation.count
-
-    def bound_floor(self):
-        """The mean of −log P(document | its length) in nats a word, over those held out."""
-        documents = [text.split() for text in self.validation]
-        return self.grammar.floor(documents, objective="any_order").nats
-
-
-def begun_by_former_rules(out):
-    """Whether the run in a folder was begun before a long text made several rows."""
-    try:
-        state = Checkpoints(out / "checkpoints").last() / STATE
-        run = torch.load(state, map_location="cpu", weights_only=True, mmap=True)["run"]
-        return "data.rows" not in run
-    except Exception:  # the checkpoint is damaged, and `train` will say so
-        return False
-
-
-def _encoded(tokenizer, texts):
-    """Rows of ids, [CLS] and [SEP] included, however long; nobody is warned of long ones here."""
-    return tokenizer(texts, verbose=False)["input_ids"] if texts else []
-
-
-def _rows(tokenizer, encoded, max_length):
-    """The rows of some texts; each text has as many rows as it needs."""
-    special = set(tokenizer.all_special_ids)  # unknown words among them
-    return [row for ids in encoded for row in cut(ids, max_length, special)]
-
-
-def _cut(tokenizer, rows, max_length):
-    """Rows of at most so many ids, [SEP] at the end, without those that have no word to hide."""
-    rows = [row if len(row) <= max_length else row[: max_length - 1] + row[-1:] for row in rows]
-    special = set(tokenizer.all_special_ids)  # unknown words among them
-    return [row for row in rows if not special.issuperset(row)]
 
 
 if __name__ == "__main__":

@@ -1,10 +1,11 @@
-"""WordPiece: learn a vocabulary of word pieces, then cut any text into them. Built in lesson 01.
+"""WordPiece: learns a vocabulary of word pieces, and splits any text into these pieces.
 
-Text becomes tokens in three steps: normalise and split (`words.py`), then the greedy longest match
-of each word against the vocabulary. Pieces that continue a word begin with `##`.
+A text becomes tokens in three steps. It is normalised and split into words (`words.py`). Then each
+word is split into pieces of the vocabulary, from the left, always by the longest piece that fits.
+Pieces that continue a word begin with `##`.
 
-Sources: Wu et al. 2016 (the model), Devlin et al. 2019 (BERT's use of it), and the `tokenizers`
-library, whose results this file repeats id for id.
+Sources: Wu et al. 2016 (the method), Devlin et al. 2019 (its use in BERT), and the `tokenizers`
+library, whose ids equal those of this file. Built in lesson 01.
 """
 
 import heapq
@@ -20,35 +21,44 @@ from mlm_lib.engine.files import write
 from mlm_lib.words import BLANK, count_words, split_words
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-# The special tokens, and the steps of normalisation, by transformers' names in its two files.
-NAMED = {f"{token[1:-1].lower()}_token": token for token in SPECIAL_TOKENS}
-NORMALIZER = {
+# transformers writes a tokenizer's settings to two files. These are the names of the special tokens
+# there ("mask_token": "[MASK]", …), and the names of the steps of normalisation: in
+# tokenizer_config.json, and in tokenizer.json.
+SPECIAL_TOKEN_NAMES = {f"{token[1:-1].lower()}_token": token for token in SPECIAL_TOKENS}
+NORMALIZER_NAMES = {
     "do_lower_case": "lowercase", "strip_accents": "strip_accents",
     "tokenize_chinese_chars": "handle_chinese_chars", "clean_text": "clean_text",
     "normalizer": "type",
 }  # fmt: skip
 PREFIX = "##"  # marks a piece that continues a word
 MAX_WORD_LENGTH = 100  # longer words become [UNK], as in BERT
-# The blank that decoding leaves out before a continued word, and as BERT does before these.
-_CLOSE_UP = re.compile(f" {PREFIX}| (?=[.,?!]|n't|'m|'s|'ve|'re)")
+# The spaces that decoding removes: before a piece that continues a word, and, as in BERT, before
+# these marks and endings.
+_REMOVED_SPACE = re.compile(f" {PREFIX}| (?=[.,?!]|n't|'m|'s|'ve|'re)")
 _SPECIAL = re.compile("(" + "|".join(map(re.escape, SPECIAL_TOKENS)) + ")")
-_CACHED_WORDS = 1 << 17
+_CACHE_SIZE = 1 << 17  # stretches of text whose pieces are remembered
 
 
 class WordPieceTokenizer:
-    """A vocabulary and the rule for applying it: `BertTokenizerFast` of transformers, id for id.
+    """Splits texts into word pieces, with the same ids as `BertTokenizerFast` of transformers.
+
+    >>> texts = ["stones and a stone", "a stone"]
+    >>> tokenizer = WordPieceTokenizer.train(texts, 30, min_frequency=1)
+    >>> tokenizer.tokenize("Stones")
+    ['stones']
 
     Args:
-        vocab: dictionary from tokens to ids, the five special tokens among them.
-        lowercase: whether text is lower-cased and stripped of accents first.
+        vocab: a dictionary from tokens to ids, with the five special tokens.
+        lowercase: whether texts are lower-cased and stripped of accents first.
 
     Attributes:
-        vocab: token -> id, in the order of the ids.
-        tokens: id -> token.
-        pad_token_id, unk_token_id, cls_token_id, sep_token_id, mask_token_id: the special ids.
+        vocab: {token: id}, in the order of the ids.
+        tokens: {id: token}.
+        pad_token_id, unk_token_id, cls_token_id, sep_token_id, mask_token_id: the ids of the
+            special tokens.
 
     Raises:
-        ValueError: a special token is missing, or an id has two tokens.
+        ValueError: a special token is missing, or two tokens have the same id.
     """
 
     def __init__(self, vocab, *, lowercase=True):
@@ -62,14 +72,14 @@ class WordPieceTokenizer:
         self.lowercase = lowercase
         self.pad_token_id, self.unk_token_id, *others = self.all_special_ids
         self.cls_token_id, self.sep_token_id, self.mask_token_id = others
-        self._pieces = {}  # stretch of text without white space -> its tokens
+        self._pieces = {}  # a cache: {stretch of text without white space: its tokens}
 
     def __len__(self):
         return len(self.vocab)
 
     @property
     def all_special_ids(self):
-        """The ids of `SPECIAL_TOKENS`, in that order."""
+        """The ids of the special tokens, in the order of `SPECIAL_TOKENS`."""
         return [self.vocab[token] for token in SPECIAL_TOKENS]
 
     # -------------------------------------------------------------------------------- training
@@ -79,29 +89,34 @@ class WordPieceTokenizer:
         cls, texts, vocab_size, *,
         min_frequency=2, lowercase=True, limit_alphabet=1000, initial_alphabet="",
     ):  # fmt: skip
-        """Learn a vocabulary: merge, again and again, the two neighbouring pieces seen most often.
+        """Learns a vocabulary: it merges the most frequent pair of neighbouring pieces repeatedly.
 
-        Equal counts are decided by the alphabet (the smaller pair of strings wins), so the same
-        texts give the same vocabulary, in any order. The `tokenizers` trainer decides ties by
-        internal ids instead; wherever a pair strictly leads, both make the same merge.
+        Of pairs with equal counts, the alphabetically first is merged. So the same texts give the
+        same vocabulary, whatever their order. The trainer of `tokenizers` breaks ties by internal
+        ids instead; wherever one pair is more frequent than all others, both make the same merge.
 
         Args:
-            texts: an iterable of strings.
-            vocab_size: how many tokens to stop at; fewer if the pairs run out.
-            min_frequency: a pair seen less often is not merged.
-            limit_alphabet: how many of the commonest characters to keep, None for all; words with
-                others can only be `[UNK]`.
-            initial_alphabet: characters that are kept even if the texts do not hold them, such as
+            texts: an iterable of str.
+            vocab_size: the number of tokens to stop at. The vocabulary is smaller if no pairs are
+                left.
+            min_frequency: a pair that occurs less often is not merged.
+            lowercase: whether texts are lower-cased and stripped of accents first.
+            limit_alphabet: how many of the most frequent characters to keep; None keeps all. A word
+                with any other character becomes `[UNK]`.
+            initial_alphabet: characters to keep even if the texts do not have them, such as
                 `string.printable`; a str or a list. They count towards `limit_alphabet`.
 
+        Returns:
+            A new tokenizer.
+
         Raises:
-            ValueError: texts without a word, or a vocab_size too small for their characters.
+            ValueError: the texts have no word, or `vocab_size` is too small for their characters.
         """
         whole_number("vocab_size", vocab_size)
         whole_number("min_frequency", min_frequency, least=0)
         whole_number("limit_alphabet", limit_alphabet, none=True)
         initial = _symbols_of_alphabet(initial_alphabet, lowercase)
-        # 1. How often does each word come, and each letter?
+        # 1. Count each word and each letter.
         words = count_words(texts, lowercase=lowercase)
         if not words:
             raise ValueError("the texts hold no word to learn from; pass texts with words")
@@ -109,19 +124,19 @@ class WordPieceTokenizer:
         for word, count in words.items():
             for letter in word:
                 letters[letter] += count
-        # 2. Words in single letters: stone -> s ##t ##o ##n ##e
+        # 2. Split each word into single letters: stone -> s ##t ##o ##n ##e
         letters.update(dict.fromkeys(initial, 0))
         order = sorted(letters, key=lambda letter: (-letters[letter], letter))
         common = sorted(order, key=lambda letter: letter not in initial)[:limit_alphabet]
         kept = set(common)
         symbols = [symbols_of(word, kept) for word in words]
-        # 3. The vocabulary begins with the special tokens, the alphabet and its ## forms.
+        # 3. Begin the vocabulary with the special tokens, the alphabet and its ## forms.
         continued = {symbol for parts in symbols for symbol in parts[1:]}
         continued |= {PREFIX + letter for letter in kept if initial.get(letter)}
         vocab = dict.fromkeys([*SPECIAL_TOKENS, *sorted(common), *sorted(continued)])
         if len(vocab) > vocab_size:
             raise ValueError(f"vocab_size={vocab_size}; its letters need {len(vocab)}; raise it")
-        # 4. Merge until it is full: ##n ##e -> ##ne, ##o ##ne -> ##one, ...
+        # 4. Merge until the vocabulary is full: ##n ##e -> ##ne, ##o ##ne -> ##one, …
         for left, right in merges(symbols, list(words.values()), min_frequency):
             if len(vocab) >= vocab_size:
                 break
@@ -132,52 +147,53 @@ class WordPieceTokenizer:
 
     @classmethod
     def from_vocab(cls, path, *, lowercase=None):
-        """Read a `vocab.txt`, or the one in a folder: one token a line, in the order of the ids.
+        """Reads a tokenizer from a `vocab.txt`, which has one token per line in the order of ids.
 
         transformers and `save_pretrained` write two more files beside it, `tokenizer.json` and
-        `tokenizer_config.json`, which say how the tokenizer treats texts. Both are read, so that a
-        cased tokenizer comes back cased. transformers 5 writes no `vocab.txt`; then the vocabulary
-        of `tokenizer.json` is taken.
+        `tokenizer_config.json`, with the settings of the tokenizer. Both are read, so that a cased
+        tokenizer is cased again. transformers 5 writes no `vocab.txt`; then the vocabulary of
+        `tokenizer.json` is used.
 
         Args:
             path: the file, or its folder.
-            lowercase: whether text is lower-cased and stripped of accents first. None: what the
-                files beside `vocab.txt` say, and True where they say nothing.
+            lowercase: whether texts are lower-cased and stripped of accents first. None takes what
+                the files beside `vocab.txt` say, and True if they say nothing.
 
         Raises:
-            ValueError: a token on two lines, or a special token on none; files that contradict each
-                other; a tokenizer that does what this class cannot do, such as keep accents while
-                it lower-cases. `load_checkpoint` opens such a tokenizer.
+            ValueError: a token is on two lines, or a special token is missing; the files contradict
+                each other; or the tokenizer does something that this class cannot do, such as
+                lower-casing without stripping accents. `load_checkpoint` opens such a tokenizer.
 
         Warns:
-            UserWarning: the vocabulary has capital letters or accents, but they are removed from
-                every text, although no argument asks for that.
+            UserWarning: the vocabulary has capital letters or accents, but texts will lose them,
+                although no argument asks for that.
         """
         path = _vocab_file(path)
-        said = _said_beside(path)
-        lower = said.get("do_lower_case", True) if lowercase is None else lowercase
-        _refuse_other_tokenizers(path, said, lower)
-        vocab = said.get("vocab")
+        settings = _settings_beside(path)
+        lower = settings.get("do_lower_case", True) if lowercase is None else lowercase
+        _refuse_other_tokenizers(path, settings, lower)
+        vocab = settings.get("vocab")
         if vocab is None or path.exists():
             vocab = _read_vocab(path)
-        if said.get("vocab", vocab) != vocab:
-            told = f"vocab.txt and tokenizer.json in {path.parent} hold different vocabularies"
-            raise ValueError(f"{told}; delete the one that is out of date")
+        if settings.get("vocab", vocab) != vocab:
+            reason = f"vocab.txt and tokenizer.json in {path.parent} hold different vocabularies"
+            raise ValueError(f"{reason}; delete the one that is out of date")
         if lower and lowercase is None and (lost := _never_found(vocab)):
-            told = (
+            warnings.warn(
                 f"{path} holds words such as {lost[0]!r}, but texts are lower-cased and lose their"
+                " accents, so that these words are never found; lowercase=False keeps both",
+                stacklevel=2,
             )
-            told = (
-                f"{told} accents, so that these words are never found; lowercase=False keeps both"
-            )
-            warnings.warn(told, stacklevel=2)
         return cls(vocab, lowercase=lower)
 
     def save(self, path):
-        """Write `vocab.txt`, whole or not at all. A folder's is the `vocab.txt` in it.
+        """Writes `vocab.txt`. A crash leaves the old file or the new one, never half of it.
+
+        Args:
+            path: the file, or a folder, in which it is called `vocab.txt`.
 
         Raises:
-            ValueError: ids with gaps, or a token that holds a line end.
+            ValueError: the ids have gaps, or a token contains the end of a line.
         """
         path = _vocab_file(path)
         if list(self.tokens) != list(range(len(self))):
@@ -187,7 +203,7 @@ class WordPieceTokenizer:
         write(path, "".join(token + "\n" for token in self.vocab))
 
     def to_hf(self):
-        """The same tokenizer as transformers' `BertTokenizerFast`: compiled, for large texts."""
+        """The same tokenizer as a `BertTokenizerFast`, which is compiled and much faster."""
         from transformers import BertTokenizerFast
 
         return BertTokenizerFast(vocab=dict(self.vocab), do_lower_case=self.lowercase)
@@ -195,60 +211,78 @@ class WordPieceTokenizer:
     # -------------------------------------------------------------------------------- applying
 
     def tokenize(self, text):
-        """Cut a text into tokens. Special tokens written in it, such as `[MASK]`, stay whole."""
+        """Splits a text into tokens. Special tokens in the text, such as `[MASK]`, stay whole.
+
+        Returns:
+            A list of str, without `[CLS]` and `[SEP]`.
+        """
         tokens = []
         for position, stretch in enumerate(_SPECIAL.split(text)):
-            if position % 2:  # every second stretch is a special token
+            if position % 2:  # re.split with a group: text, special token, text, special token, …
                 tokens.append(stretch)
             else:
                 for chunk in BLANK.split(stretch):
-                    tokens += self._cut(chunk)
+                    tokens += self._split_chunk(chunk)
         return tokens
 
     def encode(self, text, *, add_special_tokens=True):
-        """Token ids of a text, between `[CLS]` and `[SEP]` unless told otherwise."""
+        """The token ids of a text, a list of int.
+
+        Args:
+            text: a str.
+            add_special_tokens: whether to put `[CLS]` before the text and `[SEP]` after it.
+        """
         ids = [self.vocab[token] for token in self.tokenize(text)]
         return [self.cls_token_id, *ids, self.sep_token_id] if add_special_tokens else ids
 
     def decode(self, ids):
-        """A readable text: pieces joined to words, no blank before `. , ? !` and endings like `'s`.
+        """A readable text from ids: pieces are joined, and marks follow a word without a space.
 
-        Not the text that was encoded: case, accents and the width of white space are gone.
+        It is not always the text that was encoded, because case, accents and the width of white
+        space are lost in encoding.
 
         Raises:
-            KeyError: an id outside the vocabulary.
+            KeyError: an id is not in the vocabulary.
         """
-        return _CLOSE_UP.sub("", " ".join(self.tokens[index] for index in id_list("ids", ids)))
+        return _REMOVED_SPACE.sub("", " ".join(self.tokens[index] for index in id_list("ids", ids)))
 
-    def _cut(self, chunk):
-        """The tokens of a stretch without white space, from memory if it came before."""
+    def _split_chunk(self, chunk):
+        """The tokens of a stretch of text without white space, from the cache if possible."""
         pieces = self._pieces.get(chunk)
         if pieces is None:
             pieces = []
             for word in split_words(chunk, lowercase=self.lowercase):
                 pieces += match_longest(word, self.vocab)
-            if len(self._pieces) >= _CACHED_WORDS:
+            if len(self._pieces) >= _CACHE_SIZE:
                 self._pieces.clear()
             self._pieces[chunk] = pieces
         return pieces
 
 
 def match_longest(word, vocab):
-    """Greedy longest match from the left; `["[UNK]"]` if some part of the word has no piece at all.
+    """Splits a word into pieces from the left, always taking the longest piece that fits.
 
     >>> match_longest("unaffable", {"un", "una", "##aff", "##ff", "##able"})
     ['una', '##ff', '##able']
+
+    Args:
+        word: a str without white space.
+        vocab: the pieces, as a dictionary or a set.
+
+    Returns:
+        A list of pieces; `["[UNK]"]` for the whole word if no piece fits somewhere, or if the word
+        has more than 100 characters.
     """
     if len(word) > MAX_WORD_LENGTH:
         return ["[UNK]"]
     pieces, start = [], 0
     while start < len(word):
-        # The longest piece that fits here: all that is left, then a letter less, and so on.
+        # Try all letters that are left as one piece, then one letter fewer, and so on.
         for end in range(len(word), start, -1):
             piece = PREFIX + word[start:end] if start else word[:end]
             if piece in vocab:
                 break
-        else:  # not even one letter is a piece: the word is unknown as a whole
+        else:  # not even one letter is a piece, so the whole word is unknown
             return ["[UNK]"]
         pieces.append(piece)
         start = end
@@ -259,9 +293,9 @@ def match_longest(word, vocab):
 
 
 def _symbols_of_alphabet(characters, lowercase):
-    """{character: whether it can continue a word}, as the tokenizer's normalisation leaves them.
+    """The characters of an initial alphabet after normalisation, as {character: can it continue}.
 
-    A punctuation mark is always a word by itself, so that it never continues one.
+    A letter can continue a word. A punctuation mark cannot, because it is always a word by itself.
     """
     found = {}
     for character in characters:
@@ -272,27 +306,36 @@ def _symbols_of_alphabet(characters, lowercase):
 
 
 def symbols_of(word, kept):
-    """The letters of a word: the first bare, the others with the prefix.
+    """The letters of a word as pieces: the first without prefix, the others with `##`.
 
-    A letter that is not kept leaves a gap: what follows it still does not begin the word.
+    Letters that are not kept are left out. A letter after such a gap keeps its prefix, because it
+    does not begin the word.
+
+    >>> symbols_of("cat", {"a", "t"})
+    ['##a', '##t']
     """
     parts = [word[0], *(PREFIX + letter for letter in word[1:])]
     return [part for part, letter in zip(parts, word) if letter in kept]
 
 
 def merges(symbols, counts, min_frequency):
-    """Yield the pairs to merge, commonest first. Rewrites `symbols` in place.
+    """Yields the pairs to merge, the most frequent first, and merges each of them.
 
-    A merge changes only the words that hold the pair, so only their pairs are counted again.
+    A merge changes only the words that contain the pair, so only their pairs are counted again.
+
+    Args:
+        symbols: the pieces of each word, a list of lists, which is changed in place.
+        counts: how often each word occurs.
+        min_frequency: a pair that occurs less often is not merged.
     """
-    # 1. count of a pair = sum over the words: how often it stands there × how often the word comes
+    # 1. The count of a pair is the sum, over all words that contain it, of the words' counts.
     pair_counts, where = Counter(), defaultdict(set)
     for word, parts in enumerate(symbols):
         for pair in zip(parts, parts[1:]):
             pair_counts[pair] += counts[word]
             where[pair].add(word)
-    # 2. A heap gives the largest count, of equal ones the first pair in the alphabet. Its entries
-    #    may be outdated: one is believed only if it equals the pair's count now.
+    # 2. A heap gives the pair with the largest count; of equal counts, the alphabetically first.
+    #    An entry may be out of date, so it is used only if it equals the present count of its pair.
     heap = [(-count, pair) for pair, count in pair_counts.items()]
     heapq.heapify(heap)
     while heap:
@@ -302,7 +345,7 @@ def merges(symbols, counts, min_frequency):
         if -count < max(1, min_frequency):
             return
         yield pair
-        # 3. Merge it in its words: their old pairs are taken off, the new ones added.
+        # 3. Merge the pair in its words: subtract the counts of their old pairs, add the new ones.
         changed = set()
         for word in where.pop(pair):
             before = symbols[word]
@@ -314,26 +357,26 @@ def merges(symbols, counts, min_frequency):
                 pair_counts[new] += counts[word]
                 where[new].add(word)
                 changed.add(new)
-        # 4. What changed goes onto the heap with its new count.
+        # 4. Push each pair whose count has changed.
         for other in changed:
             if pair_counts[other] > 0:
                 heapq.heappush(heap, (-pair_counts[other], other))
 
 
 def merged(parts, pair):
-    """The parts of a word with each occurrence of the pair made one, from the left.
+    """The pieces of a word after merging each occurrence of a pair, from the left.
 
     >>> merged(["b", "##a", "##n", "##a", "##n", "##a"], ("##a", "##n"))
     ['b', '##an', '##an', '##a']
     """
     left, right = pair
-    parts_now = []
+    merged_parts = []
     for part in parts:
-        if part == right and parts_now and parts_now[-1] == left:
-            parts_now[-1] = left + right.removeprefix(PREFIX)
+        if part == right and merged_parts and merged_parts[-1] == left:
+            merged_parts[-1] = left + right.removeprefix(PREFIX)
         else:
-            parts_now.append(part)
-    return parts_now
+            merged_parts.append(part)
+    return merged_parts
 
 
 # ------------------------------------------------------------------------------------ reading
@@ -345,8 +388,8 @@ def _vocab_file(path):
 
 
 def _read_vocab(path):
-    """{token: id} of a file with one token a line."""
-    # Not str.splitlines(), which would also cut at U+2028, and that may be a token.
+    """The vocabulary {token: id} of a file with one token per line."""
+    # str.splitlines() would also split at U+2028, which may be a token.
     tokens = path.read_text(encoding="utf-8-sig").removesuffix("\n").split("\n")
     token, count = Counter(tokens).most_common(1)[0]
     if count > 1:
@@ -355,17 +398,17 @@ def _read_vocab(path):
 
 
 def _never_found(vocab):
-    """The words of a vocabulary that no text holds once texts are lower-cased."""
+    """The words of a vocabulary that cannot occur in a lower-cased text without accents."""
     words = [word for word in vocab if word.isalpha() and split_words(word) != [word]]
     return [word for word in words if split_words(word, lowercase=False) == [word]]
 
 
-def _said_beside(path):
-    """What the files beside a `vocab.txt` say of its tokenizer, mostly by transformers' names."""
-    said, added = {}, set()
-    if path.name != "vocab.txt":  # the files belong only to a vocab.txt
-        return said
-    # Where two of them say something, the later one counts, as in transformers.
+def _settings_beside(path):
+    """A tokenizer's settings in the files beside its `vocab.txt`, under transformers' names."""
+    settings, added = {}, set()
+    if path.name != "vocab.txt":  # under another name, the files may belong to another vocabulary
+        return settings
+    # If two of the files have a setting, that of the later one counts, as in transformers.
     for file in ("tokenizer.json", "special_tokens_map.json", "tokenizer_config.json"):
         try:
             found = json.loads((path.parent / file).read_text(encoding="utf-8"))
@@ -373,27 +416,31 @@ def _said_beside(path):
             added |= {token["content"] for token in found.get("added_tokens_decoder", {}).values()}
             if file == "tokenizer.json":
                 normalizer, model = found.get("normalizer") or {"type": "none"}, found["model"]
-                found = {ours: normalizer.get(theirs) for ours, theirs in NORMALIZER.items()}
+                found = {ours: normalizer.get(theirs) for ours, theirs in NORMALIZER_NAMES.items()}
                 found |= {"model": model.get("type"), "vocab": dict(model["vocab"])}
-            for name in (*NAMED, *NORMALIZER, "model", "vocab"):
+            for name in (*SPECIAL_TOKEN_NAMES, *NORMALIZER_NAMES, "model", "vocab"):
                 value = found.get(name)
-                if name in NAMED and isinstance(value, dict):
+                if name in SPECIAL_TOKEN_NAMES and isinstance(value, dict):
                     value = value["content"]
                 if value is not None:
-                    said[name] = value
+                    settings[name] = value
         except FileNotFoundError:
             continue
         except (ValueError, AttributeError, KeyError, TypeError):
             raise ValueError(f"{path.parent / file} is damaged; save the tokenizer again") from None
-    return said | {"added_tokens": sorted(added.difference(SPECIAL_TOKENS))}
+    return settings | {"added_tokens": sorted(added.difference(SPECIAL_TOKENS))}
 
 
-def _refuse_other_tokenizers(path, said, lowercase):
-    """Refuses what the files beside a vocabulary say, where this class would do something else."""
-    does = NAMED | {"strip_accents": lowercase, "tokenize_chinese_chars": True, "clean_text": True}
-    does |= {"normalizer": "BertNormalizer", "model": "WordPiece", "added_tokens": []}
-    for name, value in said.items():
-        if value != does.get(name, value):
-            told = f"the tokenizer in {path.parent} has {name}={value!r}"
-            known = f"a WordPieceTokenizer has {does[name]!r} there"
-            raise ValueError(f"{told}, but {known}; open it with load_checkpoint or transformers")
+def _refuse_other_tokenizers(path, settings, lowercase):
+    """Refuses settings with which transformers' tokenizer would make other ids than this class."""
+    ours = SPECIAL_TOKEN_NAMES | {
+        "strip_accents": lowercase,
+        "tokenize_chinese_chars": True,
+        "clean_text": True,
+    }
+    ours |= {"normalizer": "BertNormalizer", "model": "WordPiece", "added_tokens": []}
+    for name, value in settings.items():
+        if value != ours.get(name, value):
+            reason = f"the tokenizer in {path.parent} has {name}={value!r}"
+            known = f"a WordPieceTokenizer has {ours[name]!r} there"
+            raise ValueError(f"{reason}, but {known}; open it with load_checkpoint or transformers")

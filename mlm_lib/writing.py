@@ -26,7 +26,7 @@ import torch
 import torch.nn as nn
 
 from mlm_lib.checks import choice, id_list, number, probability, whole_number
-from mlm_lib.evaluation import check_length, padded, read
+from mlm_lib.evaluation import check_length, masked_scores, pad_rows
 from mlm_lib.labels import IGNORE
 
 RULES = ("random", "confident", "threshold", "keep_confident", "greedy")
@@ -222,11 +222,11 @@ class _Writer:
     def _logits(self, drafts, asked):
         """The model's scores at N blanks, (N, V) float64, −∞ for tokens that are never written."""
         ends = self.tokenizer.cls_token_id, self.tokenizer.sep_token_id
-        fields = padded([[ends[0], *draft.row, ends[1]] for draft in drafts], self.tokenizer)
+        fields = pad_rows([[ends[0], *draft.row, ends[1]] for draft in drafts], self.tokenizer)
         where = torch.zeros_like(fields["input_ids"], dtype=torch.bool)  # (B, T)
         for row, places in zip(where, asked):
             row[[place + 1 for place in places]] = True
-        scores = read(self.model, fields, where).double()
+        scores = masked_scores(self.model, fields, where).double()
         allowed = torch.zeros(scores.shape[1], dtype=torch.bool)
         allowed[[token for token in self.tokens if token < len(allowed)]] = True
         scores = scores.masked_fill(~allowed, -math.inf)

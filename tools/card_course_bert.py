@@ -15,12 +15,13 @@ from pathlib import Path
 import torch
 
 from mlm_lib.corpus import load_corpus
-from mlm_lib.evaluation import fill_mask, interval, masked_answers, padded, pseudo_log_likelihood
+from mlm_lib.estimates import interval
+from mlm_lib.evaluation import fill_mask, masked_answers, pad_rows, pseudo_log_likelihood
 from mlm_lib.labels import IGNORE
 from mlm_lib.masking import MaskingCollator
-from mlm_lib.pretrain import Documents
 from mlm_lib.pretrained import load_checkpoint
 from mlm_lib.training import HeldOut
+from mlm_lib.training_data import GrammarCorpus
 from mlm_lib.words import split_words
 
 BLANKS = {"mask_share": 1.0, "random_share": 0.0}  # each chosen token becomes [MASK]
@@ -62,7 +63,7 @@ PROBES = {
 
 def above_the_floor(model, tokenizer, documents=1000):
     """(floor, loss) on held-out documents of the grammar, 15% of whose words are hidden."""
-    part = Documents(documents=1, held_out=documents)
+    part = GrammarCorpus(documents=1, held_out=documents)
     part.encode(tokenizer, model.embedder.config.max_length)
     look = HeldOut(part.held, MaskingCollator(tokenizer, **part.masking, seed=1))
     return part.floor(look), look(model)[look.name]
@@ -138,7 +139,7 @@ def pieces(model, tokenizer, texts):
         batches = []
         for at in range(0, len(asked), BATCH_SIZE):
             part = asked[at : at + BATCH_SIZE]
-            fields = padded([row for row, _, _ in part], tokenizer)  # (B, T) each
+            fields = pad_rows([row for row, _, _ in part], tokenizer)  # (B, T) each
             labels = torch.full_like(fields["input_ids"], IGNORE)
             for which, (row, first, last) in enumerate(part):
                 labels[which, last] = row[last]

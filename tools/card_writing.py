@@ -13,8 +13,8 @@ import torch
 
 from mlm_lib.diffusion import nelbo
 from mlm_lib.grammar import Grammar
-from mlm_lib.pretrain import HELD_OUT_SEED
 from mlm_lib.pretrained import load_checkpoint
+from mlm_lib.training_data import HELD_OUT_SEED
 from mlm_lib.writing import write
 
 WORLDS, LONGEST = ["films"], 32

@@ -1,7 +1,7 @@
 """The options of `python -m mlm_lib.pretrain`, and hints for names that do not exist.
 
-Nothing large is imported here, so that `--help` and a mistyped option are answered before torch and
-transformers are loaded, which takes seconds.
+This file imports nothing large, so that `--help` and a mistyped option are answered at once, before
+torch and transformers are imported, which takes seconds.
 """
 
 import argparse
@@ -28,8 +28,8 @@ recipe, a file that --config reads. data/course-bert/recipe.toml is an example. 
 after a run that reached its end, 1 after an error, 2 after an option that does not exist, and 130
 after Ctrl-C."""
 
-# {group: {name: arguments of `add_argument`}}. The defaults are those of `TrainingConfig` and of
-# `DEFAULTS` in pretrain.py; a test compares them.
+# {group: {name: arguments of `add_argument`}}. The help texts state the defaults of
+# `TrainingConfig` and of `DEFAULTS` in recipe.py; a test compares them.
 OPTIONS = {
     "what is trained, on what": {
         "corpus": {
@@ -106,11 +106,12 @@ OPTIONS = {
         },
     },
 }
-TRAINING = [*OPTIONS["how it is trained"], "checkpoint_seconds", "checkpoint_every"]
+# The options that are settings of `TrainingConfig`.
+TRAINING_OPTIONS = [*OPTIONS["how it is trained"], "checkpoint_seconds", "checkpoint_every"]
 
-# The names of settings, by the table of a recipe, each with the names that others give it: above
-# all the `TrainingArguments` and the example scripts of transformers.
-OTHERS = {
+# {table of a recipe: {setting: its names elsewhere}}. The other names are mostly those of
+# `TrainingArguments` and of the example scripts of transformers.
+NAMES_ELSEWHERE = {
     "[training]": {
         "steps": "epochs num_epochs num_train_epochs max_epochs max_steps num_steps train_steps",
         "seconds": "max_time time",
@@ -160,15 +161,18 @@ OTHERS = {
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose errors are one line, after the usage."""
+    """An `ArgumentParser` that prints an error as one line, after the usage."""
 
     def error(self, message):
-        """Ends the program with exit status 2."""
+        """Prints the error, and ends the program with exit status 2."""
         self.exit(2, f"usage: {USAGE}\nerror: {message}; --help explains every option\n")
 
 
 def parse(arguments=None):
-    """The options that were given, by name. An option that does not exist ends the program.
+    """Parses the command line into {name: value} of the options that are given.
+
+    Options that are not given are absent from the result, so that the values of a recipe stay. An
+    option that does not exist, or --help, ends the program.
 
     >>> parse(["--out", "my-run", "--batch-size", "8"])
     {'out': 'my-run', 'batch_size': 8}
@@ -176,14 +180,14 @@ def parse(arguments=None):
     parser = Parser(
         usage=USAGE, description=DESCRIPTION, epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        argument_default=argparse.SUPPRESS,  # so that a recipe's values stay
+        argument_default=argparse.SUPPRESS,  # leaves out the options that are not given
     )  # fmt: skip
     for title, options in OPTIONS.items():
         group = parser.add_argument_group(title)
-        for name, told in options.items():
-            kind = told.get("type")
-            value = {"metavar": "N" if kind is int else "X"} if kind else {}
-            group.add_argument(option(name), **value, **told)
+        for name, settings in options.items():
+            kind = settings.get("type")
+            metavar = {"metavar": "N" if kind is int else "X"} if kind else {}
+            group.add_argument(option(name), **metavar, **settings)
     given, unknown = parser.parse_known_args(arguments)
     if unknown:
         options = [option(name) for group in OPTIONS.values() for name in group]
@@ -192,7 +196,7 @@ def parse(arguments=None):
 
 
 def option(name):
-    """The option of a setting.
+    """How the option of a setting is written.
 
     >>> option("batch_size")
     '--batch-size'
@@ -201,11 +205,11 @@ def option(name):
 
 
 def no_such(place, name, names):
-    """The sentence about a name that does not exist: what was probably meant, and what there is.
+    """The error message about a name that does not exist: what was probably meant, what exists.
 
     Args:
-        place: what has no such name: a table of a recipe, or "the command".
-        name: what was given.
+        place: what lacks the name: a table of a recipe such as "[model]", or "the command".
+        name: the name that was given.
         names: the names that exist there.
 
     >>> no_such("[training]", "lr", ["steps", "learning_rate"])
@@ -214,9 +218,9 @@ def no_such(place, name, names):
     "[save] has no 'dtyp'; dtype is the nearest name; there are: dtype"
     """
     plain, hints = name.lstrip("-").replace("-", "_"), []
-    for table, keys in OTHERS.items():
-        for key, others in keys.items():
-            if plain in (key, *others.split()):
+    for table, keys in NAMES_ELSEWHERE.items():
+        for key, elsewhere in keys.items():
+            if plain in (key, *elsewhere.split()):
                 here = option(key) if name.startswith("-") else key
                 if here in names and (name.startswith("-") or table == place):
                     hints = [f"its name here is {here}"]

@@ -1,7 +1,8 @@
-"""English prose from the docstrings on the learner's disk: the "docs" corpus of `load_corpus`.
+"""English prose from the docstrings of installed packages: the "docs" corpus of `load_corpus`.
 
-Packages that the course installs anyway hold two megabytes of it, so no network is needed.
-Nothing is imported and nothing runs: files are parsed, and whole sentences are kept, each once.
+The packages that the course needs contain two megabytes of such prose, so this corpus needs no
+network. Their files are parsed, without importing or running them. Only whole sentences are kept,
+and each sentence only once.
 """
 
 import ast
@@ -19,31 +20,38 @@ from tqdm.auto import tqdm
 
 from mlm_lib.engine.files import write
 
-# All come with the course, in the versions of `constraints.txt`, and `course-bert` has read them.
+# The course installs them in the versions of `constraints.txt`, on which course-bert was trained.
 DOCS_PACKAGES = (
     "torch", "numpy", "matplotlib", "transformers", "datasets", "huggingface_hub", "accelerate",
 )  # fmt: skip
-# Tests say little in prose; vendored copies, and transformers' models, say one thing many times.
-# numpy brings distutils to some versions of Python only.
-_SKIPPED = {"test", "tests", "testing", "_vendor", "models", "distutils"}
-_RULES = 2  # one more whenever this file keeps other sentences: what is cached is read anew
+# Folders that are skipped. Tests have little prose; copies of other packages, and transformers'
+# models, repeat themselves; numpy has distutils only for some versions of Python.
+_SKIPPED_FOLDERS = {"test", "tests", "testing", "_vendor", "models", "distutils"}
+# Raise it by 1 after a change in this file that keeps other sentences, so that no cache is used.
+_RULES_VERSION = 2
 
 
 def load_docs(packages=DOCS_PACKAGES):
-    """One text for each docstring of some packages that holds prose, in the order of the files.
+    """Loads the prose of all docstrings of some packages.
 
-    The first call takes some seconds. Its result is kept in the folder that `MLM_CACHE` names, or
-    in ~/.cache/mlm-course, for these versions of the packages.
+    The first call takes some seconds. Its result is cached, for these versions of the packages, in
+    the folder that the environment variable `MLM_CACHE` names, or in ~/.cache/mlm-course.
+
+    Args:
+        packages: the names of installed packages.
+
+    Returns:
+        A list with one text for each docstring that has prose, in the order of the files.
     """
     versions = [f"{name} {importlib.metadata.version(name)}" for name in packages]
     key = hashlib.blake2b("\n".join(versions).encode(), digest_size=8).hexdigest()
     folder = os.environ.get("MLM_CACHE") or os.path.expanduser("~/.cache/mlm-course")
-    cache = Path(folder, f"docs-{_RULES}-{key}.json")
+    cache = Path(folder, f"docs-{_RULES_VERSION}-{key}.json")
     try:
         return json.loads(cache.read_text("utf-8"))
-    except (OSError, ValueError):  # not there, or damaged: a list that was cut does not parse
-        texts = _read(packages)
-    with contextlib.suppress(OSError):  # where nothing can be kept, they are read each time
+    except (OSError, ValueError):  # there is no cache, or it is damaged
+        texts = _read_packages(packages)
+    with contextlib.suppress(OSError):  # without a writable folder, nothing is cached
         write(cache, json.dumps(texts, indent=0))
     return texts
 
@@ -51,17 +59,19 @@ def load_docs(packages=DOCS_PACKAGES):
 # ------------------------------------------------------------------------------------ docstrings
 
 
-def _read(packages):
-    """The prose of each docstring of some packages. A sentence counts where it first occurs."""
+def _read_packages(packages):
+    """The prose of each docstring of some packages, with each sentence only at its first place."""
     files = []
     for name in packages:
         for root in map(Path, importlib.util.find_spec(name).submodule_search_locations):
-            found = sorted(root.rglob("*.py"), key=Path.as_posix)  # alike on each system
-            files += [file for file in found if not _SKIPPED & set(file.relative_to(root).parts)]
+            found = sorted(root.rglob("*.py"), key=Path.as_posix)  # the same order on each system
+            files += [
+                file for file in found if not _SKIPPED_FOLDERS & set(file.relative_to(root).parts)
+            ]
     seen, texts = set(), []
     for file in tqdm(files, desc="reading docstrings", unit="file"):
         for docstring in _docstrings(_parsed(file)):
-            # A dictionary keeps the order, and once what a docstring says twice.
+            # A dictionary removes what the docstring says twice, and keeps the order.
             fresh = dict.fromkeys(one for one in prose_sentences(docstring) if one not in seen)
             seen.update(fresh)
             if fresh:
@@ -70,16 +80,16 @@ def _read(packages):
 
 
 def _parsed(path):
-    """A file's syntax tree; None of templates and of files for other Python versions."""
+    """The syntax tree of a file; None for a file that this version of Python cannot parse."""
     with contextlib.suppress(SyntaxError, ValueError), warnings.catch_warnings(action="ignore"):
         return ast.parse(path.read_bytes())
 
 
 def _docstrings(node):
-    """Every docstring of a syntax tree, in its order."""
+    """Yields every docstring of a syntax tree, in order."""
     if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
         yield ast.get_docstring(node) or ""
-    # Definitions sit in bodies, of classes, functions, `if` and `try`; expressions hold none.
+    # Definitions are in the bodies of classes, functions, `if` and `try`, never in expressions.
     for inner in getattr(node, "body", ()):
         yield from _docstrings(inner)
 
@@ -99,7 +109,7 @@ _CODE = re.compile(r"[{}<>=\\|~^_#@\[\]$%*/]|\w\.\w|\w\(|::|https?")
 
 
 def prose_sentences(docstring):
-    """The whole English sentences of a docstring: no code, tables, fields or lists, no markup.
+    """The whole English sentences of a docstring, without markup, code, tables, fields or lists.
 
     >>> prose_sentences("Adds `x`, e.g. a tensor, to a list. It returns f(x).")
     ['Adds x, e.g. a tensor, to a list.']
@@ -107,31 +117,41 @@ def prose_sentences(docstring):
     sentences = []
     for paragraph in re.split(r"\n\s*\n", docstring):
         lines = paragraph.split("\n")
-        # 1. Prose is flush: an indent that changes is code or a field, a mark in front an item.
+        # 1. In prose, all lines have the same indent. A changing indent means code or a field, and
+        #    a mark at the start of a line means an item of a list.
         indents = {len(line) - len(line.lstrip()) for line in lines}
         if len(indents) > 1 or any(map(_ITEM.match, lines)):
             continue
-        # 2. Markup goes, the words that it marks stay.
+        # 2. Remove markup, and keep the words that it marks.
         words = _LINK.sub(r"\1\2", _ROLE.sub(r"\1", " ".join(paragraph.split())))
-        # 3. Of the sentences, those that look like English.
+        # 3. Keep the sentences that look like English.
         sentences += filter(_is_prose, _sentences(_MARKS.sub("", words)))
     return sentences
 
 
 def _sentences(text):
-    """Split after a full stop before a capital, unless the stop belongs to an abbreviation."""
+    """Yields the sentences of a text.
+
+    A sentence ends with a full stop, question mark or exclamation mark before a capital letter,
+    unless a full stop belongs to an abbreviation.
+    """
     held = []
     for part in _SENTENCE_END.split(text):
         held.append(part)
         if not _ABBREVIATED.search(part):
             yield " ".join(held)
             held = []
-    if held and re.search(r"\b(?:etc|al|[A-Z])\.$", part):  # may end a paragraph; "i.e." cannot
+    # The last sentence may end with "etc." or "et al.", but not with "i.e.".
+    if held and re.search(r"\b(?:etc|al|[A-Z])\.$", part):
         yield " ".join(held)
 
 
 def _is_prose(sentence):
-    """A capital, a full stop, 4 to 60 words, 80% of them letters alone, nothing like code."""
+    """Whether a sentence looks like English prose.
+
+    It begins with a capital letter, ends with a mark, has 4 to 60 words of which 80% consist of
+    letters, and contains nothing that looks like code.
+    """
     if not _SENTENCE.fullmatch(sentence) or _CODE.search(re.sub(r"\b(e\.g|i\.e)\.", "", sentence)):
         return False
     words = sentence.split()

@@ -1,7 +1,7 @@
-"""Reading a grammar file: its words and sentences as the numbers that `mlm_lib.grammar` works with.
+"""Reading a grammar file, and checking it, into the arrays that `mlm_lib.grammar` computes with.
 
-The first lines of `data/grammar.toml` explain the format. A mistake is told with the world, the
-part of it and the sentence that it stands in.
+The first lines of `data/grammar.toml` explain the format. The message about a mistake names the
+world, the part of the world and the sentence in which it is.
 """
 
 import itertools
@@ -16,29 +16,33 @@ import torch
 
 from mlm_lib.checks import choice, probability, refused
 
-# What BERT's tokenizer takes for one word, and the grammar for one token.
+# A token of the grammar: what BERT's tokenizer treats as one word.
 WORD = re.compile(r"[a-z]+|[0-9]+|[.,:;?-]")
-# {a:animal}, {country.capital}, {opinion|mood}: an article or none, a name, the latent behind |
+# {a:animal}, {country.capital}, {opinion|mood}: perhaps an article, a name, perhaps a latent.
 SLOT = re.compile(r"\{(a:)?([a-z_]+(?:\.[a-z_]+)?)(?:\|([a-z_]+(?:\.[a-z_]+)?))?\}")
-# "an" by sound: a vowel, except those spoken like "you" or "one"; a silent h; 8, 11 and 18.
-AN = re.compile(
+# Words that take "an", by their sound: those that begin with a vowel, except one spoken as in "you"
+# or "one"; with a silent h; with 8; and the numbers 11 and 18.
+TAKES_AN = re.compile(
     r"(?!uni(?![nm])|eu|ukr|uru|one$|once$|us[aeu])[aeiou]|hour|hono|hones|heir|8|1[18]$"
 )
-SMALL, LARGE = 1e-12, 1e12  # weights between them neither vanish nor overflow in sums and products
-FREE = "drawn freely"  # what decides a word from a list that hangs on no latent
+SMALL, LARGE = 1e-12, 1e12  # limits for weights, so that sums and products keep their precision
+NO_LATENT = "drawn freely"  # what decides a word from a list that does not depend on a latent
 
 
 class World(NamedTuple):
-    """One topic. Shapes: Z states, a state being one choice for every latent.
+    """One topic of a grammar. A *state* is one choice of values for all latents; Z counts them.
 
-    - name, weight: how it is called, and how often documents are of it beside the other worlds.
-    - prior: (Z,) float64, the chance of each state.
-    - steps: list of (probability, sentences). A sentence is (weight, places): (Z,) float64, its
-      chance once the step is told, and for each of its words the filler in each state, a list of Z
-      numbers, where -1 stands in a state in which the sentence is impossible.
-    - fillers: list of {word: chance}, what can stand at a place of a sentence.
-    - kinds: {word: the latent that decides it, or `FREE`}, of the words that fill slots. One that
-      fills several counts for the first of them, but for a list drawn freely last of all.
+    - name: the name of the world.
+    - weight: how often documents are of this world, relative to the weights of the other worlds.
+    - prior: (Z,) float64, the probability of each state.
+    - steps: a list of (probability, sentences). A sentence is a pair (weight, places). Its weight
+      is a tensor (Z,) float64: the probability of the sentence in each state, given that the step
+      occurs. `places` has for each of its words a list of Z numbers: which filler is there in each
+      state, or −1 in a state in which the sentence is impossible.
+    - fillers: a list of {word: probability}. A filler is a distribution over words.
+    - kinds: {word: the latent that decides it, or `NO_LATENT`}, for the words that fill slots. A
+      word that fills several kinds of slots belongs to the first of them; a latent is preferred to
+      `NO_LATENT`.
     """
 
     name: str
@@ -50,19 +54,19 @@ class World(NamedTuple):
 
 
 def read_worlds(path, worlds=None):
-    """Reads a grammar file.
+    """Reads the worlds of a grammar file.
 
     Args:
         path: a TOML file.
-        worlds: a name or a list of names of worlds to keep; None keeps all.
+        worlds: the name or a list of names of the worlds to keep; None keeps all.
 
     Returns:
         A list of `World`, in the order of the file.
 
     Raises:
-        FileNotFoundError: no such file.
-        ValueError: a world that the file lacks, or a malformed file; the message quotes what is
-            wrong.
+        FileNotFoundError: there is no such file.
+        ValueError: the file lacks a world of these names, or has a mistake. The message quotes what
+            is wrong.
     """
     with _inside(path):
         tables = tomllib.loads(Path(path).read_text(encoding="utf-8"))
@@ -76,7 +80,7 @@ def read_worlds(path, worlds=None):
 
 @contextmanager
 def _inside(place):
-    """Puts a place before the message of what is found wrong in it."""
+    """Within this context, the message of a ValueError begins with the place of the mistake."""
     try:
         yield
     except ValueError as error:
@@ -84,13 +88,14 @@ def _inside(place):
 
 
 class _Reader:
-    """Reads one world, and checks it.
+    """Reads and checks one world.
 
     Attributes:
-        states: list of Z states, each {name: word} with the names that slots use, such as
+        states: a list of Z states, each {name in a slot: word}, such as
             {"mood": "good", "country": "italy", "country.capital": "rome"}.
-        lists: {name: {value of a latent: {word: chance}}}; the value is None in a list for all.
-        fillers: {what it is: (number, {word: chance})}.
+        lists: {name of a list: {value of a latent: {word: probability}}}. The value is None if the
+            list does not depend on a latent.
+        fillers: {key: (number, {word: probability})}, where equal fillers have equal keys.
         kinds: as in `World`.
     """
 
@@ -113,10 +118,10 @@ class _Reader:
     # ------------------------------------------------------------------ steps and sentences
 
     def _step(self, name, value):
-        """(probability, sentences)."""
+        """A step as (probability, sentences), as in `World`."""
         _table("it", value, ("probability", "sentences"))
-        told = probability("probability", value.get("probability", 1.0))
-        if not told:
+        chance = probability("probability", value.get("probability", 1.0))
+        if not chance:
             raise ValueError("probability is 0, so its sentences can never be said")
         sentences = []
         for entry in _items("sentences", value.get("sentences"), once=False):
@@ -125,10 +130,10 @@ class _Reader:
         total = torch.stack([weight for weight, _ in sentences]).sum(0)  # (Z,)
         if not total.all():
             raise ValueError(f"nothing can be said here when {self.states[total.argmin()]}")
-        return told, [(weight / total, places) for weight, places in sentences]
+        return chance, [(weight / total, places) for weight, places in sentences]
 
     def _sentence(self, entry):
-        """(weight, places), the weight not yet divided by those of the whole step."""
+        """A sentence as (weight, places), before its weight is divided by the sum of the step."""
         entry = {"say": entry} if isinstance(entry, str) else entry
         text = _table("it", entry, ("say", "when", "weight")).get("say")
         if not isinstance(text, str) or not text.split():
@@ -141,7 +146,7 @@ class _Reader:
         return weight * torch.tensor(possible, dtype=torch.float64), places
 
     def _possible(self, when):
-        """[Z bools]: the states in which all conditions hold."""
+        """In which of the Z states all conditions hold, a list of bools."""
         possible = [True] * len(self.states)
         for name, wanted in when.items():
             values = self._values(name)
@@ -152,23 +157,23 @@ class _Reader:
         return possible
 
     def _values(self, name):
-        """[Z words]: a latent, or a fact of one such as `country.capital`, in each state."""
+        """The value of a latent, or of a fact such as `country.capital`, in each of Z states."""
         if name not in self.states[0]:
             known = ", ".join(self.states[0])
             raise ValueError(f"{name!r} is neither a list nor a latent ({known})")
         return [state[name] for state in self.states]
 
     def _place(self, token, possible):
-        """[Z numbers]: the filler here in each state, -1 where the sentence is impossible."""
+        """The number of the filler in each of the Z states; −1 where the sentence is impossible."""
         slot = SLOT.fullmatch(token)
         if slot is None:
             return [self._filler(_word(token), {token: 1.0})] * len(self.states)
         article, name, given = slot.groups()
         if name not in self.lists and not given:  # the value of a latent, or the article before it
             kind, words = name, self._values(name)
-            told = [article_of(word) for word in words] if article else words
-            fillers = [(word, {word: 1.0}) for word in told]
-        else:  # a word from a list, which may hang on the value of a latent
+            said = [article_of(word) for word in words] if article else words
+            fillers = [(word, {word: 1.0}) for word in said]
+        else:  # a word from a list, which may depend on the value of a latent
             parts = self.lists.get(name, {})
             if article or not parts or (None in parts) == bool(given):
                 raise ValueError(f"{token} does not fit; write {{LIST|latent}} if it hangs on one")
@@ -176,15 +181,15 @@ class _Reader:
             lacking = {value for value, can in zip(values, possible) if can} - parts.keys()
             if lacking:
                 raise ValueError(f"the list {name!r} has nothing for {lacking}")
-            kind, words = given or FREE, itertools.chain(*parts.values())
+            kind, words = given or NO_LATENT, itertools.chain(*parts.values())
             fillers = [((name, value), parts.get(value)) for value in values]
         for word in words:
-            if self.kinds.get(word, FREE) == FREE:
+            if self.kinds.get(word, NO_LATENT) == NO_LATENT:
                 self.kinds[word] = kind.partition(".")[0]  # the country of `country.capital`
         return [self._filler(*one) if can else -1 for one, can in zip(fillers, possible)]
 
     def _filler(self, what, chances):
-        """The number of a filler: the next one if it is new."""
+        """The number of a filler; a new filler gets the next number."""
         return self.fillers.setdefault(what, (len(self.fillers), chances))[0]
 
 
@@ -192,7 +197,7 @@ class _Reader:
 
 
 def _each(read, table, part):
-    """{name: what `read(name, value)` makes} of each entry of a part, such as `latents`."""
+    """Reads each entry of a part of a world, such as `latents`: {name: read(name, value)}."""
     found = {}
     for name, value in _table(part, table.get(part, {})).items():
         with _inside(f"{part}.{name}"):
@@ -201,7 +206,7 @@ def _each(read, table, part):
 
 
 def _latent(name, value):
-    """[({name in slots: word}, weight)]: the values of a latent, each with its facts."""
+    """The values of a latent with their facts, as a list of ({name in a slot: word}, weight)."""
     if not isinstance(value, dict) or "rows" not in value:
         return [({name: word}, chance) for word, chance in _chances(value, zipf=False).items()]
     facts = str(_table("it", value, ("facts", "rows")).get("facts", "")).split()
@@ -218,7 +223,7 @@ def _latent(name, value):
 
 
 def _states(latents):
-    """One state for each choice of the latents, and their chances, (Z,)."""
+    """All Z combinations of values of the latents, and their probabilities (Z,)."""
     states, prior = [], []
     for rows in itertools.product(*latents.values()):
         states.append({key: word for row, _ in rows for key, word in row.items()})
@@ -227,14 +232,19 @@ def _states(latents):
 
 
 def _list(name, value):
-    """{None: {word: chance}}, or {value of a latent: {word: chance}}."""
-    hangs = isinstance(value, dict) and all(isinstance(one, list | dict) for one in value.values())
-    parts = value if hangs else {None: value}
+    """A list of words as {value of a latent: {word: probability}}; the value may be None."""
+    per_value = isinstance(value, dict) and all(
+        isinstance(part, list | dict) for part in value.values()
+    )
+    parts = value if per_value else {None: value}
     return {key: _chances(part, zipf=True) for key, part in parts.items()}
 
 
 def _chances(value, zipf):
-    """{word: chance} of a table of weights, or of a list: by Zipf's law, or all alike."""
+    """{word: probability} from a table of weights or from a list of words.
+
+    The words of a list have equal weights or, with `zipf`, weights 1, 1/2, 1/3, … by Zipf's law.
+    """
     if isinstance(value, list):
         words = enumerate(_items("it", value), 1)
         value = {_word(word): 1 / rank if zipf else 1 for rank, word in words}
@@ -247,18 +257,19 @@ def _chances(value, zipf):
 
 
 def article_of(word):
-    """The article that goes with a word's sound.
+    """The article "a" or "an" that goes with the sound of a word.
 
     >>> article_of("hour"), article_of("european"), article_of("11"), article_of("uncle")
     ('an', 'a', 'an', 'an')
     """
-    return "an" if AN.match(word) else "a"
+    return "an" if TAKES_AN.match(word) else "a"
 
 
 # ------------------------------------------------------------------------------------ guards
 
 
 def _table(name, value, keys=None):
+    """The value, if it is a table that has no other keys."""
     if not isinstance(value, dict):
         raise refused(name, value, "a table")
     unknown = value.keys() - set(keys or value)
@@ -268,6 +279,7 @@ def _table(name, value, keys=None):
 
 
 def _items(name, values, once=True):
+    """The values, if they are a list that is not empty and, with `once`, has nothing twice."""
     if not isinstance(values, list) or not values:
         raise refused(name, values, "a list that holds something")
     doubled = [value for value in values if once and values.count(value) > 1]
@@ -277,12 +289,14 @@ def _items(name, values, once=True):
 
 
 def _word(word):
+    """The word, if it is one token of the grammar."""
     if not isinstance(word, str) or not WORD.fullmatch(word):
         raise ValueError(f"{word!r} is not one word of a-z, one number, or one of . , : ; ? -")
     return word
 
 
 def _weight(name, value):
+    """The value, if it is 0 or a number within the limits for weights."""
     if type(value) in (int, float) and (value == 0 or SMALL <= value <= LARGE):  # NaN is neither
         return value
     raise refused(name, value, f"0 or a number from {SMALL:g} to {LARGE:g}")

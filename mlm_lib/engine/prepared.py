@@ -1,7 +1,8 @@
-"""A corpus larger than the memory: its rows in an Arrow data set on disk.
+"""A corpus larger than memory: tokenized once, and kept as rows of ids in files on disk.
 
-`datasets` writes it with several workers and reads it by mapping the file, so that only what is
-looked at is loaded. To the training loop it is a list of rows like any other.
+A recipe asks for it with `prepared = FOLDER`. The library `datasets` writes the rows with several
+processes as an Arrow data set, and reads them by mapping the files into memory, so that only the
+rows that are used are loaded. To the training loop the rows are a sequence like any other.
 """
 
 import hashlib
@@ -18,175 +19,196 @@ from filelock import FileLock
 
 from mlm_lib.checks import path_name, probability, refused, whole_number
 from mlm_lib.engine.files import write
-from mlm_lib.engine.text_files import text_files, texts_of, warn_of
+from mlm_lib.engine.text_files import text_files, texts_of, warn_once
 
-HELD = 0.01  # the share of the texts that is held out; a hash of each text decides
-SAMPLE = 50_000  # texts that a tokenizer learns from
-EVALUATED = 1000  # rows held out that are read at each evaluation
-AT_ONCE = 1000  # texts in one call of the tokenizer
-# This text shows whether two tokenizers with one vocabulary read texts in the same way. It has
-# capitals, accents (composed and not), ligatures, other scripts, other spaces, and words that some
-# tokenizers keep whole and others split.
+HELD_OUT_SHARE = 0.01  # of the texts; a hash of each text decides whether it is held out
+TOKENIZER_SAMPLE = 50_000  # texts that a new tokenizer is learned from
+EVALUATION_ROWS = 1000  # held-out rows that each evaluation reads
+TEXTS_PER_CALL = 1000  # of the tokenizer
+# Two tokenizers with the same vocabulary may still read texts differently. This text shows it: it
+# has capitals, accents (as one character and as two), ligatures, other scripts, other spaces, and
+# words that some tokenizers keep whole and others split.
 PROBE = (
     "Anna's RÉSUMÉ: Straße, e\u0301 İi ﬁ ½ 中文 ไทย\u00a0\u3000don’t—stop… x_y 3.14\t[MASK] <mask>"
 )
+# What is counted while rows are made; `TokenizedCorpus` explains each count.
+COUNTS = ("texts", "held", "unknown", "tokens", "kept")
 
 
-class Prepared:
-    """Files as rows of ids on disk, tokenized once, by several processes.
+class TokenizedCorpus:
+    """Files that are tokenized once and then read from disk, for a corpus larger than memory.
 
-    Texts longer than a row are cut into several rows. The folder of the rows also records what they
-    were made of: a digest of the contents of each file, of the vocabulary and of the normalizer. It
-    has a checksum for each file of rows.
+    A text longer than a row is split into several rows. The folder also records what the rows were
+    made from: digests of each file's content, of the vocabulary and of the normalizer. So rows of
+    other texts are never trained on by mistake. A checksum of each file of rows reveals damage.
+
+    The training data of a recipe may mix it with the corpora of `mlm_lib.training_data`, which
+    describes what all of them have in common.
 
     Args:
-        corpus: a file or folder, as `load_corpus` takes it. A file must fit in memory, a folder
-            need not.
-        prepared: the folder of the rows; they are made if it does not hold them.
-        workers: how many processes make them; None is one for each processor.
-        validation: a file or folder of texts to evaluate on, which must fit in memory. Then every
+        corpus: a file or a folder, as in `load_corpus`. Each single file must fit into memory; a
+            folder need not.
+        prepared: the folder of the rows. If it holds none, they are made.
+        workers: how many processes make the rows; None is one for each CPU core.
+        validation: a file or folder of texts to evaluate on, which must fit into memory. Then every
             text of the corpus is trained on.
-        validation_share: the share of the texts that is held out; None is one in a hundred.
+        validation_share: the share of the texts that is held out; None means one in a hundred.
 
     Attributes:
-        counts: how many texts are trained on (`texts`), held out (`held`) and left out because they
-            hold no known word (`unknown`), and how many of the `tokens` to train on are `kept`.
+        counts: after `encode`, a dictionary: how many texts are trained on (`texts`), held out
+            (`held`) and left out because they have no known word (`unknown`); the number of
+            `tokens` to train on, and how many of them are in a row (`kept`).
+        rows: after `encode`, the rows to train on, an `ArrowRows`.
     """
 
-    masking = {}  # of what is held out: 80/10/10
+    held_out_masking = {}  # the defaults of `MaskingCollator`: 15%, as 80/10/10
 
     def __init__(
         self, corpus, *, prepared, workers=None, validation=None, validation_share=None
     ):  # fmt: skip
         self.folder = Path(path_name("prepared", prepared)).expanduser()
         self.workers = whole_number("workers", workers or os.cpu_count())
-        self.share = held_out_share(validation, validation_share, HELD)
+        self.share = held_out_share(validation, validation_share, HELD_OUT_SHARE)
         self.own = [] if validation is None else text_files(validation)
         named = corpus in ("grammar", "reviews", "docs") or str(corpus).startswith("hub:")
         if named and not os.path.exists(corpus):
-            told = f"prepared rows are made of files, and {corpus!r} is not a file"
-            raise ValueError(f"{told}; this corpus fits in memory, so leave prepared out")
+            reason = f"prepared rows are made of files, and {corpus!r} is not a file"
+            raise ValueError(f"{reason}; this corpus fits in memory, so leave prepared out")
         self.files = text_files(corpus, [file for file, _ in self.own])
-        self.name, self.former = Path(corpus).name, False
+        self.name, self.legacy = Path(corpus).name, False
 
-    def follow_former_rules(self):
-        """Lets a run that was begun by an earlier version recognise its texts."""
-        self.former = True
+    def use_legacy_rules(self):
+        """Makes the fingerprint as an earlier version did, so that its run can be resumed."""
+        self.legacy = True
 
-    def texts(self):
-        """A sample of texts, each as likely as any other, for a tokenizer to learn from."""
-        draw, sample = random.Random(0), []
+    def tokenizer_texts(self):
+        """A random sample of the texts, for a tokenizer to learn from.
+
+        Each text has the same chance to be in the sample, though the number of texts is not known
+        before the last one is read (reservoir sampling, algorithm R of Vitter 1985).
+        """
+        rng, sample = random.Random(0), []
         for number, text in enumerate(text for file in self.files for text in texts_of(*file)):
-            # Vitter (1985), algorithm R: the text number n is taken with chance SAMPLE / n.
-            place = number if number < SAMPLE else draw.randrange(number + 1)
-            if place < SAMPLE:
+            # Text number n (from 0) enters with chance TOKENIZER_SAMPLE / (n + 1).
+            place = number if number < TOKENIZER_SAMPLE else rng.randrange(number + 1)
+            if place < TOKENIZER_SAMPLE:
                 sample[place : place + 1] = [text]
         return sample
 
     def encode(self, tokenizer, max_length):
-        """Opens the rows. If the folder does not hold them yet, they are made first.
+        """Opens the rows in the folder. If there are none yet, they are made first.
 
-        A file is read for its digest only if its size or one of its times has changed.
+        To find out whether a file has changed, its content is read only if its size or one of its
+        times is another than before.
+
+        Args:
+            tokenizer: a compiled tokenizer of transformers.
+            max_length: the length of the longest row, with `[CLS]` and `[SEP]`; at least 3.
 
         Raises:
-            ValueError: the folder holds rows of other texts, tokens or lengths, or damaged rows;
-                or what `read_texts` refuses.
+            ValueError: the folder holds rows of other texts, of another tokenizer or length, or
+                damaged rows; or a file cannot be read as texts (see `read_texts`).
         """
-        from datasets import load_from_disk  # heavy, and only this corpus needs it
+        from datasets import (
+            load_from_disk,
+        )  # takes seconds to import, and only this corpus needs it
 
-        whole_number("max_length", max_length, 3)  # [CLS], one token, [SEP]
-        words = json.dumps(tokenizer.get_vocab(), sort_keys=True).encode()
-        asked = {
-            "vocabulary": digest_of(words),
-            "normalizer": digest_of(json.dumps(reading(tokenizer)).encode()),
+        whole_number("max_length", max_length, 3)
+        vocabulary = json.dumps(tokenizer.get_vocab(), sort_keys=True).encode()
+        wanted = {
+            "vocabulary": digest_of(vocabulary),
+            "normalizer": digest_of(json.dumps(probe_of(tokenizer)).encode()),
             "max_length": max_length,
             "validation_share": self.share,
             "columns": sorted({column for _, column in self.files}),
         }
-        told = self.folder / "prepared.json"  # written last: without it all is made anew
+        record_file = self.folder / "prepared.json"  # written last: without it all is made anew
         self.folder.mkdir(parents=True, exist_ok=True)
-        with FileLock(self.folder / ".lock"):  # of several processes the first one makes them
-            found = self._found(told)
-            asked |= self._looked_at(found.get("seen", {}))
-            seen = asked.pop("seen")
-            if not found:
-                counts = self._make(tokenizer, max_length)
-                if self._looked_at(seen)["seen"] != seen:
-                    told = f"{self.name} was changed while rows were made of it"
-                    raise ValueError(f"{told}; start again when no program writes to it")
-                found = asked | {"seen": seen, "counts": counts, "shards": self._checksums()}
-                write(told, json.dumps(found))
-            if wrong := _differences(asked, found):
-                told = f"{self.folder} was prepared with other {' and '.join(wrong)}"
-                raise ValueError(f"{told}; delete it, or give another folder")
-            if seen != found["seen"]:  # touched or copied, but the same: not read again next time
-                write(told, json.dumps(found | {"seen": seen}))
-        self._refuse_damage(found["shards"])
+        with FileLock(self.folder / ".lock"):  # of several processes, the first makes the rows
+            record = self._read_record(record_file)
+            wanted |= self._file_states(record.get("seen", {}))
+            seen = wanted.pop("seen")
+            if not record:
+                counts = self._make_rows(tokenizer, max_length)
+                if self._file_states(seen)["seen"] != seen:
+                    reason = f"{self.name} was changed while rows were made of it"
+                    raise ValueError(f"{reason}; start again when no program writes to it")
+                record = wanted | {"seen": seen, "counts": counts, "shards": self._checksums()}
+                write(record_file, json.dumps(record))
+            if wrong := _differences(wanted, record):
+                reason = f"{self.folder} was prepared with other {' and '.join(wrong)}"
+                raise ValueError(f"{reason}; delete it, or give another folder")
+            if seen != record["seen"]:  # same content, other times: noted, to be read only once
+                write(record_file, json.dumps(record | {"seen": seen}))
+        self._check_rows(record["shards"])
         rows = load_from_disk(self.folder / "rows").with_format("numpy")
         lengths, held = rows["length"][:], rows["held"][:]
-        self.rows, self.counts = Rows(rows, lengths, (~held).nonzero()[0]), found["counts"]
+        self.rows, self.counts = ArrowRows(rows, lengths, (~held).nonzero()[0]), record["counts"]
         if not len(self.rows):
             raise ValueError(no_known_word(self.name, self.counts["texts"]))
-        warn_of(self.counts["doubts"])
-        self.set_aside = Rows(rows, lengths, held.nonzero()[0])
-        self.held = list(islice(self.set_aside, EVALUATED))
-        self.known = [json.dumps(asked, sort_keys=True)]
+        warn_once(self.counts["doubts"])
+        self.all_held_out = ArrowRows(rows, lengths, held.nonzero()[0])
+        self.held_out_rows = list(islice(self.all_held_out, EVALUATION_ROWS))
+        self.fingerprint_texts = [json.dumps(wanted, sort_keys=True)]
         if self.own:
             counts = Counter()
-            self.held = [
-                row["input_ids"] for row in rows_of(self.own, tokenizer, max_length, 0, counts)
-            ]
-            if not self.held:
+            own_rows = tokenized_rows(self.own, tokenizer, max_length, 0, counts)
+            self.held_out_rows = [row["input_ids"] for row in own_rows]
+            if not self.held_out_rows:
                 raise ValueError(no_known_word("validation", counts["texts"]))
             self.counts = self.counts | {"held": counts["texts"]}
-            self.known.append(digest_of(json.dumps(self.held).encode()))
-        if self.former:
+            self.fingerprint_texts.append(digest_of(json.dumps(self.held_out_rows).encode()))
+        if self.legacy:
             sizes = [[file.name, file.stat().st_size] for file, _ in self.files]
-            former = {"files": sizes, "vocabulary": asked["vocabulary"], "max_length": max_length}
-            self.known = [json.dumps(former)]
+            legacy = {"files": sizes, "vocabulary": wanted["vocabulary"], "max_length": max_length}
+            self.fingerprint_texts = [json.dumps(legacy)]
 
-    def said(self):
-        """A sentence on what is trained on and what is held out."""
-        told = told_of(self.name, self.counts, len(self.rows))
-        if not self.own and len(self.set_aside) > len(self.held):
-            told += (
-                f"; each evaluation reads {len(self.held):,} of the {len(self.set_aside):,} rows"
-            )
-            told += " that are held out"
-        return told
+    def describe(self):
+        """A sentence on how many texts are trained on and held out."""
+        sentence = describe_texts(self.name, self.counts, len(self.rows))
+        read, all_rows = len(self.held_out_rows), len(self.all_held_out)
+        if not self.own and all_rows > read:
+            sentence += f"; each evaluation reads {read:,} of the {all_rows:,} rows"
+            sentence += " that are held out"
+        return sentence
 
-    def epoch(self, epoch):
-        """The rows, the same in each epoch."""
+    def rows_of_epoch(self, epoch):
+        """The rows to train on, which are the same in each epoch."""
         return [self.rows]
 
     # -------------------------------------------------------------------------------- the folder
 
-    def _found(self, told):
-        """What the folder records about its rows; empty if they have not been made yet."""
-        if not told.exists():
+    def _read_record(self, file):
+        """What the folder records about its rows; an empty dictionary if there are none yet."""
+        if not file.exists():
             return {}
         remedy = f"delete {self.folder}, and the rows are made again"
         try:
-            found = json.loads(told.read_text("utf-8"))
-            names = set(found)
+            record = json.loads(file.read_text("utf-8"))
+            names = set(record)
         except (ValueError, TypeError) as error:
-            raise ValueError(f"{told} is damaged ({error}); {remedy}") from None
+            raise ValueError(f"{file} is damaged ({error}); {remedy}") from None
         if not names >= {"seen", "counts", "shards", "contents"}:
-            former = "was prepared by an earlier version, which kept no checksums"
-            raise ValueError(f"{self.folder} {former}; {remedy}")
-        return found
+            reason = "was prepared by an earlier version, which kept no checksums"
+            raise ValueError(f"{self.folder} {reason}; {remedy}")
+        return record
 
-    def _looked_at(self, before):
-        """Names and digests of the files, and the sizes and times that show a change of a file.
+    def _file_states(self, before):
+        """The names and digests of the text files, and the sizes and times that reveal a change.
 
         Args:
-            before: {name: [size, times, digest]} of an earlier look.
+            before: {name: [size, times, digest]}, the `seen` of an earlier call. The digest of a
+                file with the same size and times is taken from there.
+
+        Returns:
+            {"files": names, "contents": {name: digest}, "seen": {name: [size, times, digest]}}.
         """
         base = os.path.commonpath([file.parent for file, _ in self.files])
         seen = {}
         for file, _ in self.files:
             name, now = file.relative_to(base).as_posix(), file.stat()
-            # No program can set the second time: a copy that keeps its file's date has a new one.
+            # A program can set the time of modification, as a copy that keeps its date does, but
+            # not the second time, that of the last change of the file's entry.
             state = [now.st_size, now.st_mtime_ns, now.st_ctime_ns]
             *then, digest = before.get(name, [None])
             seen[name] = [*state, digest if then == state else digest_of(file)]
@@ -194,176 +216,63 @@ class Prepared:
         return {"files": list(seen), "contents": contents, "seen": seen}
 
     def _checksums(self):
-        """A digest of each file of rows."""
+        """{name: digest} of each file of rows."""
         rows = self.folder / "rows"
         return {file.name: digest_of(file) for file in sorted(rows.iterdir())}
 
-    def _refuse_damage(self, shards):
-        """Reads all rows once, because a wrong id would be trained on, or would end the program."""
-        for name, digest in shards.items():
+    def _check_rows(self, checksums):
+        """Refuses damaged rows. A wrong id would be trained on, or would crash the program."""
+        for name, digest in checksums.items():
             file = self.folder / "rows" / name
             if not file.exists() or digest_of(file) != digest:
-                told = "is damaged" if file.exists() else "is missing"
+                state = "is damaged" if file.exists() else "is missing"
                 raise ValueError(
-                    f"{file} {told}; delete {self.folder}, and the rows are made again"
+                    f"{file} {state}; delete {self.folder}, and the rows are made again"
                 )
 
-    def _make(self, tokenizer, max_length):
-        """Writes the rows, and returns the counts of `rows_of`."""
+    def _make_rows(self, tokenizer, max_length):
+        """Writes the rows with several processes, and returns the sums of their counts."""
         from datasets import Dataset, Features, List, Value
         from datasets.exceptions import DatasetGenerationError
 
         ids = Value("uint16" if len(tokenizer) <= 2**16 else "int32")
-        kinds = {"input_ids": List(ids), "length": Value("int32"), "held": Value("bool")}
+        columns = {"input_ids": List(ids), "length": Value("int32"), "held": Value("bool")}
         cache, notes = self.folder / "cache", self.folder / "cache" / "notes"
         shutil.rmtree(cache, ignore_errors=True)  # what a killed program left
         notes.mkdir(parents=True)
-        given = {"files": self.files, "tokenizer": tokenizer, "max_length": max_length}
-        given |= {"share": self.share, "notes": str(notes)}
-        workers = min(self.workers, len(self.files))  # each takes files of its own
+        arguments = {"files": self.files, "tokenizer": tokenizer, "max_length": max_length}
+        arguments |= {"share": self.share, "notes": str(notes)}
+        workers = min(self.workers, len(self.files))  # `datasets` shares the files among them
         try:
             Dataset.from_generator(
-                noted_rows, Features(kinds), cache_dir=str(cache / "data"), gen_kwargs=given,
+                worker_rows, Features(columns), cache_dir=str(cache / "data"), gen_kwargs=arguments,
                 num_proc=workers if workers > 1 else None,
             ).save_to_disk(self.folder / "rows")  # fmt: skip
         except (DatasetGenerationError, ValueError) as error:
-            for note in notes.glob("error-*"):  # the message of the worker process that failed
+            for note in notes.glob("error-*"):  # the message of the worker that failed
                 raise ValueError(note.read_text("utf-8")) from None
             if isinstance(error.__cause__, OSError):  # a full disk
                 raise error.__cause__ from None
-            if not (counts := _summed(notes))["kept"]:
+            if not (counts := _sum_counts(notes))["kept"]:
                 raise ValueError(no_known_word(self.name, counts["texts"])) from None
             raise
-        counts = _summed(notes)
+        counts = _sum_counts(notes)
         shutil.rmtree(cache)
         return counts
 
 
-COUNTS = ("texts", "held", "unknown", "tokens", "kept")
-
-
-def noted_rows(files, tokenizer, max_length, share, notes):
-    """`rows_of` for a worker, whose exceptions are lost: it writes counts or error to a file."""
-    counts, doubts, name = Counter(), [], uuid.uuid4().hex
-    try:
-        yield from rows_of(files, tokenizer, max_length, share, counts, doubts)
-        write(Path(notes) / f"counts-{name}", json.dumps(counts | {"doubts": doubts}))
-    except (ValueError, OSError) as error:
-        write(Path(notes) / f"error-{name}", str(error))
-        raise
-
-
-def _summed(notes):
-    """The sums of the counts of all processes, and all their doubts about files."""
-    found = [json.loads(note.read_text("utf-8")) for note in sorted(notes.glob("counts-*"))]
-    counts = {name: sum(one.get(name, 0) for one in found) for name in COUNTS}
-    return counts | {"doubts": [doubt for one in found for doubt in one["doubts"]]}
-
-
-def rows_of(files, tokenizer, max_length, share=HELD, counts=None, doubts=None):
-    """The rows of some files, as `cut` makes them, each with its length and whether it is held out.
+class ArrowRows:
+    """Some rows of an Arrow data set, as a sequence of lists of ids.
 
     Args:
-        files: pairs (file, column).
-        share: the share of the texts that is held out.
-        counts: a Counter, to which the `COUNTS` of these files are added.
-        doubts: a list, to which doubts about these files are added.
+        rows: the data set, with a column `input_ids`.
+        lengths: the number of ids of each row of the data set, an array.
+        numbers: which rows of the data set belong to this sequence, an array.
+
+    Attributes:
+        lengths: the number of ids of each row of this sequence. A batch sampler that groups rows of
+            similar length uses it, because reading the rows to measure them would be slow.
     """
-    special = set(tokenizer.all_special_ids)
-    counts = Counter() if counts is None else counts
-    for file, column in files:
-        texts = texts_of(file, column, doubts)
-        for start in range(0, len(texts), AT_ONCE):
-            some = texts[start : start + AT_ONCE]
-            for text, ids in zip(some, tokenizer(some, verbose=False)["input_ids"]):
-                digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
-                number = int.from_bytes(digest, "little")
-                # It looks random in 0..10⁸ − 1. For a share of 0.01 only two digits count.
-                held = number % 100 * 10**6 + number // 100 % 10**6 < round(share * 10**8)
-                rows = cut(ids, max_length, special)
-                counts["held" if held else "texts"] += 1
-                counts["unknown"] += not rows
-                if not held:
-                    counts["tokens"] += len(ids) - 2
-                    counts["kept"] += sum(map(len, rows)) - 2 * len(rows)
-                for row in rows:
-                    yield {"input_ids": row, "length": len(row), "held": held}
-
-
-def cut(ids, max_length, special):
-    """The rows of one text: as many as are needed for all of its ids.
-
-    >>> cut([1, 5, 6, 7, 2], 4, {0, 1, 2})
-    [[1, 5, 6, 2], [1, 7, 2]]
-
-    Args:
-        ids: the ids of a text, with `[CLS]` and `[SEP]`, which each of the rows gets.
-        max_length: the length of a row, with `[CLS]` and `[SEP]`; 3 or more.
-        special: the ids that stand for no known word. A row that has only such ids is left out,
-            because nothing in it could be hidden.
-    """
-    most, end = max_length - 2, len(ids) - 1
-    rows = [[ids[0], *ids[at : min(at + most, end)], ids[-1]] for at in range(1, end, most)]
-    return [row for row in rows if not special.issuperset(row)]
-
-
-def reading(tokenizer):
-    """How a tokenizer reads `PROBE`: two tokenizers with one vocabulary may differ in this."""
-    compiled = getattr(tokenizer, "backend_tokenizer", None)
-    normalizer = getattr(compiled, "normalizer", None)
-    text = PROBE if normalizer is None else normalizer.normalize_str(PROBE)
-    return [text, tokenizer(PROBE)["input_ids"]]
-
-
-def digest_of(content):
-    """A checksum of bytes, or of the file that a path names."""
-    if isinstance(content, bytes):
-        return hashlib.blake2b(content, digest_size=8).hexdigest()
-    with open(content, "rb") as file:
-        return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=8)).hexdigest()
-
-
-def held_out_share(validation, share, default):
-    """The share of a corpus that is held out: none if `validation` names other texts."""
-    if validation is None:
-        if share is not None and probability("validation_share", share) == 1:
-            raise refused("validation_share", share, "a number below 1")
-        return default if share is None else float(share)
-    if share is not None:
-        told = f"{validation=} and validation_share={share}"
-        raise ValueError(f"both {told} are given; leave one of them out")
-    return 0.0
-
-
-def no_known_word(name, texts):
-    """The message about a corpus that nothing can be learned from."""
-    told = f"{name}: none of the {texts:,} texts to train on holds a word that the vocabulary knows"
-    return f"{told}; add texts, or take a tokenizer for their language"
-
-
-def told_of(name, counts, rows):
-    """A sentence on the texts that are trained on and those held out, and the tokens kept."""
-    share = int(1000 * counts["kept"] / counts["tokens"]) / 10  # never rounded up to all
-    told = f"{name}: {counts['texts']:,} texts are trained on, {counts['held']:,} are held out"
-    return f"{told}; {rows:,} rows keep {share}% of {counts['tokens']:,} tokens"
-
-
-def _differences(asked, found):
-    """The names of what differs; if only the contents of files differ, the names of the files."""
-    wrong = [name for name in asked if asked[name] != found.get(name)]
-    for cause, effect in (("files", "contents"), ("vocabulary", "normalizer")):
-        if cause in wrong and effect in wrong:
-            wrong.remove(effect)
-    if "contents" in wrong:
-        now, then = asked["contents"], found["contents"]
-        other = [file for file in now if now[file] != then[file]]
-        names = f"contents of {', '.join(other[:3])}{', …' * (len(other) > 3)}"
-        wrong = [names if name == "contents" else name for name in wrong]
-    return wrong
-
-
-class Rows:
-    """Some rows of an Arrow data set, as a sequence of lists of ids, and the length of each."""
 
     def __init__(self, rows, lengths, numbers):
         self.rows, self.numbers, self.lengths = rows, numbers, lengths[numbers]
@@ -375,3 +284,147 @@ class Rows:
         if index >= len(self):
             raise IndexError(index)
         return self.rows[int(self.numbers[index])]["input_ids"].tolist()
+
+
+# ------------------------------------------------------------------------------------ making rows
+
+
+def worker_rows(files, tokenizer, max_length, share, notes):
+    """`tokenized_rows` in a worker process, which leaves its counts or its error in a file.
+
+    `datasets` passes only the rows back to the main process; an exception's message would be lost.
+    """
+    counts, doubts, name = Counter(), [], uuid.uuid4().hex
+    try:
+        yield from tokenized_rows(files, tokenizer, max_length, share, counts, doubts)
+        write(Path(notes) / f"counts-{name}", json.dumps(counts | {"doubts": doubts}))
+    except (ValueError, OSError) as error:
+        write(Path(notes) / f"error-{name}", str(error))
+        raise
+
+
+def _sum_counts(notes):
+    """The sums of the counts of all workers, and a list of all their doubts about files."""
+    found = [json.loads(note.read_text("utf-8")) for note in sorted(notes.glob("counts-*"))]
+    counts = {name: sum(one.get(name, 0) for one in found) for name in COUNTS}
+    return counts | {"doubts": [doubt for one in found for doubt in one["doubts"]]}
+
+
+def tokenized_rows(files, tokenizer, max_length, share=HELD_OUT_SHARE, counts=None, doubts=None):
+    """Yields the rows of some files, each as {input_ids, length, held}.
+
+    Args:
+        files: pairs (file, column), as of `text_files`.
+        tokenizer, max_length: as of `TokenizedCorpus.encode`.
+        share: the share of the texts that is held out.
+        counts: a Counter, to which the `COUNTS` of these files are added; None counts nothing.
+        doubts: a list, to which doubts about the files are added, as of `texts_of`.
+    """
+    special = set(tokenizer.all_special_ids)
+    counts = Counter() if counts is None else counts
+    for file, column in files:
+        texts = texts_of(file, column, doubts)
+        for start in range(0, len(texts), TEXTS_PER_CALL):
+            some = texts[start : start + TEXTS_PER_CALL]
+            for text, ids in zip(some, tokenizer(some, verbose=False)["input_ids"]):
+                digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
+                number = int.from_bytes(digest, "little")
+                # A number from 0 to 10⁸ − 1 that looks random. Its two leading digits are the last
+                # two decimal digits of `number`, so a share of 0.01 depends on these two alone.
+                held = number % 100 * 10**6 + number // 100 % 10**6 < round(share * 10**8)
+                rows = split_into_rows(ids, max_length, special)
+                counts["held" if held else "texts"] += 1
+                counts["unknown"] += not rows
+                if not held:
+                    counts["tokens"] += len(ids) - 2
+                    counts["kept"] += sum(map(len, rows)) - 2 * len(rows)
+                for row in rows:
+                    yield {"input_ids": row, "length": len(row), "held": held}
+
+
+def split_into_rows(ids, max_length, special):
+    """Splits the ids of one text into as many rows as are needed for all of them.
+
+    >>> split_into_rows([1, 5, 6, 7, 2], 4, {0, 1, 2})
+    [[1, 5, 6, 2], [1, 7, 2]]
+
+    Args:
+        ids: the ids of a text, with `[CLS]` and `[SEP]`, which each of the rows gets.
+        max_length: the length of the longest row, with `[CLS]` and `[SEP]`; at least 3.
+        special: the ids of the special tokens, with that of unknown words. A row of such ids alone
+            is left out, because no word in it could be hidden and predicted.
+    """
+    most, end = max_length - 2, len(ids) - 1
+    rows = [[ids[0], *ids[at : min(at + most, end)], ids[-1]] for at in range(1, end, most)]
+    return [row for row in rows if not special.issuperset(row)]
+
+
+# ------------------------------------------------------------------------------------ small parts
+
+
+def probe_of(tokenizer):
+    """How a tokenizer normalises `PROBE`, and its ids: what tells it from similar tokenizers."""
+    compiled = getattr(tokenizer, "backend_tokenizer", None)
+    normalizer = getattr(compiled, "normalizer", None)
+    text = PROBE if normalizer is None else normalizer.normalize_str(PROBE)
+    return [text, tokenizer(PROBE)["input_ids"]]
+
+
+def digest_of(content):
+    """A checksum, 16 hexadecimal digits, of bytes or of the file that a path names."""
+    if isinstance(content, bytes):
+        return hashlib.blake2b(content, digest_size=8).hexdigest()
+    with open(content, "rb") as file:
+        return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=8)).hexdigest()
+
+
+def held_out_share(validation, share, default):
+    """The share of a corpus that is held out; 0 if `validation` names other texts to evaluate on.
+
+    Args:
+        validation, share: the keys `validation` and `validation_share` of a recipe.
+        default: the share if neither is given.
+
+    Raises:
+        ValueError: both are given, or the share is not a number from 0 to below 1.
+    """
+    if validation is None:
+        if share is not None and probability("validation_share", share) == 1:
+            raise refused("validation_share", share, "a number below 1")
+        return default if share is None else float(share)
+    if share is not None:
+        both = f"{validation=} and validation_share={share}"
+        raise ValueError(f"both {both} are given; leave one of them out")
+    return 0.0
+
+
+def no_known_word(name, texts):
+    """The error message about a corpus from which nothing can be learned."""
+    reason = (
+        f"{name}: none of the {texts:,} texts to train on holds a word that the vocabulary knows"
+    )
+    return f"{reason}; add texts, or take a tokenizer for their language"
+
+
+def describe_texts(name, counts, rows):
+    """A sentence on the texts that are trained on and held out, and on the tokens in the rows."""
+    share = int(1000 * counts["kept"] / counts["tokens"]) / 10  # rounded down: 100% means all
+    sentence = f"{name}: {counts['texts']:,} texts are trained on, {counts['held']:,} are held out"
+    return f"{sentence}; {rows:,} rows keep {share}% of {counts['tokens']:,} tokens"
+
+
+def _differences(wanted, record):
+    """What differs between two records, by name, and the names of the files whose content differs.
+
+    A difference that another one explains is left out: with other files the contents differ, too.
+    """
+    wrong = [name for name in wanted if wanted[name] != record.get(name)]
+    for cause, effect in (("files", "contents"), ("vocabulary", "normalizer")):
+        if cause in wrong and effect in wrong:
+            wrong.remove(effect)
+    if "contents" in wrong:
+        now, then = wanted["contents"], record["contents"]
+        other = [file for file in now if now[file] != then[file]]
+        names = f"contents of {', '.join(other[:3])}{', …' * (len(other) > 3)}"
+        wrong = [names if name == "contents" else name for name in wrong]
+    return wrong

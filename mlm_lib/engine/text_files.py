@@ -1,4 +1,8 @@
-"""Texts out of files: paragraphs or lines, a column of a table, a folder. Built in lesson 01."""
+"""Reading texts from files: paragraphs or lines, a column of a table, the files of a folder.
+
+`load_corpus` in `mlm_lib.corpus` describes the rules. A *doubt* here is a warning about a file that
+is read, but perhaps not as its owner means it.
+"""
 
 import csv
 import gzip
@@ -13,11 +17,12 @@ from pathlib import Path
 
 from mlm_lib.checks import path_name, shown
 
+# The suffixes of the files that are read, of which some are tables with columns.
 _TABLES = (".csv", ".jsonl", ".json", ".tsv", ".parquet")
-_KINDS = (".txt", *_TABLES, ".text")
+_SUFFIXES = (".txt", *_TABLES, ".text")
 _SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "vertical bars"}
-# Names, without a suffix, of files that describe the texts of a folder and hold no texts.
-_ABOUT = {
+# Names, without a suffix, of files that describe the texts of a folder and contain none.
+_METADATA_NAMES = {
     "text": re.compile(
         r"(readme|licen[cs]e)([._ -].*)?|copying|copyright|notice|changelog|changes|authors"
         r"|contribut(ors|ing)|citations?|disclaimer|acknowledge?ments?|install|requirements"
@@ -25,13 +30,13 @@ _ABOUT = {
     ),
     "json": re.compile(r"dataset_infos?|dataset_dict|state"),
 }
-_NAMES = 3  # how many names a warning gives for each kind of file that is left out
+_NAMES_SHOWN = 3  # in a warning, for each kind of file that is left out
 
 
 def read_texts(source, without=()):
-    """The texts of a path, by the rule of `load_corpus`.
+    """Reads the texts of a file or folder, by the rules of `load_corpus`.
 
-    A warning names the files of a folder that were left out. Another one names a file whose blank
+    One warning names the files of a folder that are left out. Another names a file whose blank
     lines are so far apart that the texts between them can hardly be paragraphs.
 
     Args:
@@ -39,25 +44,31 @@ def read_texts(source, without=()):
         without: files of the folder that are not read.
 
     Returns:
-        A list of strings that are not blank, in the order of the files' names and of the texts in
-        them.
+        A list of strings that are not blank, ordered by the names of the files and by their place
+        in the file.
 
     Raises:
         FileNotFoundError: there is no file or folder at that path.
-        ValueError: a kind of file that is not read, a file that is not UTF-8, a missing column, or
-            a line that is not CSV or not JSON. The message names the file and the line.
+        ValueError: a file is of a kind that is not read, is not UTF-8, or lacks the column; or a
+            line is not CSV or not JSON. The message names the file and the line.
     """
     doubts = []
     texts = [text for file in text_files(source, without) for text in texts_of(*file, doubts)]
-    warn_of(doubts)
+    warn_once(doubts)
     return texts
 
 
 def text_files(source, without=()):
-    """(file, column) of each file that a path stands for; errors and warning as of `read_texts`.
+    """The files that a source stands for, without reading them.
 
     Args:
-        source, without: as of `read_texts`.
+        source, without: as in `read_texts`.
+
+    Returns:
+        A list of pairs (file, column). The column matters for tables only.
+
+    Raises:
+        FileNotFoundError, ValueError: as in `read_texts`, as far as no file must be opened.
     """
     name, column = path_name("source", source), None
     if not os.path.exists(name):
@@ -72,7 +83,13 @@ def text_files(source, without=()):
 
 
 def texts_of(path, column="text", doubts=None):
-    """The texts of one file, without blank ones. Doubts are added to the list `doubts`."""
+    """Reads the texts of one file, without blank ones.
+
+    Args:
+        path: the file.
+        column: the column to read, if the file is a table.
+        doubts: a list, to which a doubt about the file is added; None discards it.
+    """
     if _kind(path) in _TABLES:
         texts = [
             _cell(row, column, f"{path}, {place}") for place, row in _rows_of_table(path, column)
@@ -82,8 +99,8 @@ def texts_of(path, column="text", doubts=None):
     return [text for text in texts if text.strip()]
 
 
-def warn_of(doubts):
-    """Gives one warning for all doubts about files; without doubts, none."""
+def warn_once(doubts):
+    """Gives one warning for all doubts: the first one, and the number of the others."""
     if doubts:
         more = f" (The same holds for {len(doubts) - 1:,} more of the files.)" * (len(doubts) > 1)
         warnings.warn(doubts[0] + more)
@@ -93,60 +110,63 @@ def warn_of(doubts):
 
 
 def _kind(path):
-    """The kind of a file that is read, `.csv` for `a.CSV` and for `a.csv.gz`; None for others."""
+    """The suffix that decides how a file is read: `.csv` for `a.CSV` and `a.csv.gz`; else None."""
     name = path.name.lower()
     kind = Path(name.removesuffix(".gz")).suffix
     packed = name.endswith(".gz")
-    return kind if kind in _KINDS and not (packed and kind == ".parquet") else None
+    return kind if kind in _SUFFIXES and not (packed and kind == ".parquet") else None
 
 
 def _files(path, unwanted):
-    """The path itself, or the files of a folder that hold texts."""
+    """A list of the path itself or, for a folder, of the files in it that are read."""
     if not os.path.exists(path):
-        told = f"no file {shown(str(path))}, and not 'grammar', 'reviews', 'docs' or 'hub:NAME'"
-        raise FileNotFoundError(f"unknown corpus: {told}")
+        reason = f"no file {shown(str(path))}, and not 'grammar', 'reviews', 'docs' or 'hub:NAME'"
+        raise FileNotFoundError(f"unknown corpus: {reason}")
     if path.is_dir():
         files, left = _sorted_out(path, unwanted)
-    else:  # not a pipe or a device, because reading one may wait for ever
+    else:  # `is_file` refuses pipes and devices, from which reading could block for ever
         files, left = [path] if _kind(path) and path.is_file() else [], {}
         if os.path.realpath(path) in unwanted:
             raise ValueError(f"{path} is held out; other texts are needed to train on")
-    told = "; ".join(f"{len(names):,} {why}: {_some(names)}" for why, names in left.items())
+    left_out = "; ".join(f"{len(names):,} {why}: {_some(names)}" for why, names in left.items())
     count = sum(map(len, left.values()))
     if not files:
-        kinds = f"{', '.join(_KINDS)} file (all but .parquet also as .gz)"
-        told = f". It holds {told}" if told else ""
-        raise ValueError(f"{path} is no {kinds}, and no folder that holds one{told}")
+        kinds = f"{', '.join(_SUFFIXES)} file (all but .parquet also as .gz)"
+        holds = f". It holds {left_out}" if left_out else ""
+        raise ValueError(f"{path} is no {kinds}, and no folder that holds one{holds}")
     if left:
         kinds = Counter(map(_kind, files)).most_common()
         read = ", ".join(f"{number:,} {kind}" for kind, number in kinds)
-        warnings.warn(f"{path}: files read: {len(files):,} ({read}); left out: {count:,} ({told})")
+        warnings.warn(
+            f"{path}: files read: {len(files):,} ({read}); left out: {count:,} ({left_out})"
+        )
     return files
 
 
 def _some(names):
-    """The first few of some names."""
-    return ", ".join(names[:_NAMES]) + ", …" * (len(names) > _NAMES)
+    """The first few of some names, for a warning."""
+    return ", ".join(names[:_NAMES_SHOWN]) + ", …" * (len(names) > _NAMES_SHOWN)
 
 
 def _sorted_out(folder, unwanted):
-    """The files of a folder that hold texts, in order, and {reason: names} of those left out."""
+    """The files of a folder that are read, in order, and {reason: names} of those left out."""
     files, left = [], {}
 
     def leave(why, path):
         left.setdefault(why, []).append(path.relative_to(folder).as_posix())
 
     def refuse(error):
-        raise error  # a folder that cannot be opened; `os.walk` would skip it
+        raise error  # by default `os.walk` skips a folder that cannot be opened
 
     for place, folders, names in os.walk(folder, onerror=refuse):
-        # Nothing hidden: .ipynb_checkpoints, for one, holds copies.
+        # Hidden folders are skipped, because .ipynb_checkpoints, for example, holds copies.
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         here = Path(place)
         for name in folders:
-            if (here / name).is_symlink():  # it may lead back to a folder above
+            if (here / name).is_symlink():  # it may lead back to a folder that contains it
                 leave("link to a folder", here / name)
-        # In aclImdb the texts are in folders named by their label, and lists are beside these.
+        # In aclImdb the texts are in folders that are named after their labels, with lists of film
+        # pages beside these folders.
         parts = [here, *(here / name for name in ("train", "test") if name in folders)]
         labelled = any((part / "pos").is_dir() and (part / "neg").is_dir() for part in parts)
         for path in (here / name for name in sorted(names) if not name.startswith(".")):
@@ -158,7 +178,7 @@ def _sorted_out(folder, unwanted):
                 packed = path.suffix.lower() == ".gz"
                 suffix = "".join(path.suffixes[-2:] if packed else path.suffixes[-1:])
                 leave(suffix.lower() or "without a suffix", path)
-            elif _tells_about_texts(path):
+            elif _is_metadata(path):
                 leave("about the texts", path)
             elif labelled:
                 leave("beside pos and neg", path)
@@ -167,19 +187,19 @@ def _sorted_out(folder, unwanted):
     return sorted(files), left
 
 
-def _tells_about_texts(path):
-    """Whether a file's name is that of a README, a licence or the like."""
+def _is_metadata(path):
+    """Whether a file's name says that it describes texts: a README, a licence or the like."""
     kind = _kind(path)
     of_kind = "json" if kind == ".json" else "text" if kind not in _TABLES else None
     stem = path.name.lower().removesuffix(".gz").removesuffix(kind)
-    return of_kind is not None and bool(_ABOUT[of_kind].fullmatch(stem))
+    return of_kind is not None and bool(_METADATA_NAMES[of_kind].fullmatch(stem))
 
 
 # ------------------------------------------------------------------------------------ plain text
 
 
 def _content(path):
-    """The text of a file, each of its line ends as \\n."""
+    """The content of a text file, with \\n at the end of each line."""
     content = path.read_bytes()
     if path.suffix.lower() == ".gz":
         try:
@@ -195,19 +215,19 @@ def _content(path):
 
 
 def _paragraphs(text, path, doubts):
-    """The paragraphs of a text, each in one line; the lines if it is all one paragraph."""
+    """The paragraphs of a text, each as one line. A text without blank lines is split by lines."""
     blocks = re.split(r"\n\s*\n", text.strip())
     if len(blocks) == 1:
         return [" ".join(line.split()) for line in text.split("\n")]
     texts = [" ".join(block.split()) for block in blocks]
     lines = [block.count("\n") + 1 for block in blocks]
     words = max(text.count(" ") + 1 for text in texts)
-    # A paragraph of a book may have some 50 lines, but then most others have far fewer than 10.
+    # A paragraph of a book may have 50 lines, but then most others have far fewer than 10.
     joined = max(lines) >= 200 or (max(lines) >= 50 and sum(lines) >= 10 * len(lines))
     if joined or words >= 10_000:
-        told = f"{path} has {len(texts):,} texts, and the longest has {words:,} words"
+        found = f"{path} has {len(texts):,} texts, and the longest has {words:,} words"
         rule = "If a file has blank lines, they separate its texts; if it has none"
-        doubts.append(f"{told}: are these paragraphs? {rule}, each line is a text.")
+        doubts.append(f"{found}: are these paragraphs? {rule}, each line is a text.")
     return texts
 
 
@@ -215,7 +235,7 @@ def _paragraphs(text, path, doubts):
 
 
 def _rows_of_table(path, column):
-    """(place, {column: cell}) for each row of a table."""
+    """Yields the rows of a table as (place, {column: cell}); the place is for error messages."""
     kind = _kind(path)
     if kind == ".parquet":
         return _parquet_rows(path, column)
@@ -226,15 +246,15 @@ def _rows_of_table(path, column):
 
 
 def _csv_rows(text, path, column, kind):
-    """The rows of a file with commas or with tabs.
+    """Yields the rows of a file with commas or with tabs.
 
-    In a `.tsv` file quotes count only around a whole cell, and a cell holds no line end. Otherwise
-    a single quote in a text would swallow the lines after it.
+    In a `.tsv` file, quotes count only around a whole cell, and a cell has no line breaks.
+    Otherwise one quotation mark in a text would make all lines after it part of the same cell.
     """
     own, quoting = (",", csv.QUOTE_MINIMAL) if kind == ".csv" else ("\t", csv.QUOTE_NONE)
     _refuse_another_separator(text.lstrip("\n").partition("\n")[0], own, path, column)
     csv.field_size_limit(2**31 - 1)  # a text may be long
-    # Strict, because an open quote would otherwise swallow the rest.
+    # With strict=True, a quotation mark that is never closed is an error.
     reader = csv.DictReader(io.StringIO(text), strict=True, delimiter=own, quoting=quoting)
     try:
         if kind == ".tsv" and reader.fieldnames:
@@ -250,7 +270,7 @@ def _csv_rows(text, path, column, kind):
 
 
 def _refuse_another_separator(header, own, path, column):
-    """Refuses a table whose columns have another separator than its suffix says, and names it."""
+    """Refuses a table that separates its columns by another character than its suffix says."""
 
     def names(separator):
         return [cell.strip().strip('"') for cell in header.split(separator)]
@@ -260,26 +280,30 @@ def _refuse_another_separator(header, own, path, column):
     for separator, called in _SEPARATORS.items():
         lone = len(names(own)) == 1 and separator in header
         if separator != own and separator in header and (lone or column in names(separator)):
-            told = f"{path}, line 1: columns are separated by {called}, not by {_SEPARATORS[own]}"
+            reason = f"{path}, line 1: columns are separated by {called}, not by {_SEPARATORS[own]}"
             remedy = "rename it to .tsv" if separator == "\t" else "save it with commas as .csv"
-            raise ValueError(f"{told}; {remedy}")
+            raise ValueError(f"{reason}; {remedy}")
 
 
 def _unquoted(cell):
-    """A cell of a .tsv file without the quotes around it; quotes inside it were doubled."""
+    """A cell of a .tsv file without quotation marks around it. Marks inside it were doubled."""
     whole = re.fullmatch(r'"((?:[^"]|"")*)"', cell)
     return whole[1].replace('""', '"') if whole else cell
 
 
 def _json_lines(text, path):
-    """What stands in each line that is not blank."""
+    """Yields (place, value) for each line that is not blank."""
     for number, line in enumerate(text.split("\n"), 1):
         if line.strip():
             yield f"line {number}", _json(line, f"{path}, line {number}")
 
 
 def _json_rows(text, path, column):
-    """The rows of a list, of a list under a name, of a dictionary of columns, or of JSON lines."""
+    """Yields the rows of a JSON file, whichever of the usual forms it has.
+
+    The forms are a list of rows, a dictionary that contains such a list, a dictionary of columns,
+    and JSON lines.
+    """
     if not text.strip():
         return
     first = text.strip().partition("\n")[0]
@@ -289,8 +313,8 @@ def _json_rows(text, path, column):
         if first.startswith("{") and first.rstrip().endswith("}"):
             yield from _json_lines(text, path)
             return
-        told = f"{path}, line {getattr(error, 'lineno', 1)}: not JSON ({error})"
-        raise ValueError(told) from None
+        place = f"{path}, line {getattr(error, 'lineno', 1)}"
+        raise ValueError(f"{place}: not JSON ({error})") from None
     except RecursionError:
         raise ValueError(f"{path}: not JSON that can be read (nested too deeply)") from None
     rows = [whole]
@@ -301,7 +325,7 @@ def _json_rows(text, path, column):
             whole.get(column),
             [part for part in whole.values() if isinstance(part, list)],
         )
-        if isinstance(cells, dict):  # pandas numbers the rows of a column
+        if isinstance(cells, dict):  # pandas writes a column as {number of a row: cell}
             cells = list(cells.values())
         if isinstance(cells, list):
             rows = [{column: cell} for cell in cells]
@@ -319,33 +343,33 @@ def _json(line, place):
 
 
 def _parquet_rows(path, column):
-    """The rows of a Parquet file, of which one column is read."""
-    import pyarrow  # large, and only these files need it
+    """Yields the rows of a Parquet file, of which only one column is read."""
+    import pyarrow  # takes long to import, and only these files need it
     import pyarrow.parquet
 
     number = 0
     try:
         names = pyarrow.parquet.read_schema(path).names
         if column not in names:
-            _cell(dict.fromkeys(names), column, f"{path}, row 1")  # refused with these names
+            _cell(dict.fromkeys(names), column, f"{path}, row 1")  # raises, and lists the columns
         for cell in pyarrow.parquet.read_table(path, columns=[column]).column(0):
             number += 1
             yield f"row {number}", {column: cell.as_py()}
     except UnicodeDecodeError:
         raise ValueError(f"{path}, row {number}: {column!r} is not UTF-8") from None
     except (pyarrow.ArrowException, OSError) as error:
-        told = str(error).splitlines()[0]
-        raise ValueError(f"{path}: not a complete Parquet file ({told})") from None
+        reason = str(error).splitlines()[0]
+        raise ValueError(f"{path}: not a complete Parquet file ({reason})") from None
 
 
 def _cell(row, column, place):
-    """The text in a row's column."""
+    """The text in a column of a row, after checking that it is a valid one."""
     if not isinstance(row, dict) or column not in row:
         have = shown(list(row) if isinstance(row, dict) else row)
         raise ValueError(f"{place}: no column {column!r} in {have}; write PATH:COLUMN for yours")
-    if None in row:  # where the reader puts what has no column
-        told = "quote a cell that holds a comma (in a .tsv file, none may hold a tab)"
-        raise ValueError(f"{place}: more cells than columns; {told}")
+    if None in row:  # under this key, csv.DictReader puts cells for which there is no column
+        remedy = "quote a cell that holds a comma (in a .tsv file, none may hold a tab)"
+        raise ValueError(f"{place}: more cells than columns; {remedy}")
     text = row[column]
     if not isinstance(text, str):
         raise ValueError(f"{place}: {column!r} is {shown(text)}, which is not a text")

@@ -33,6 +33,7 @@ AHEAD = {
     ("conversion", "modern"): "lesson 07 converts models, since lesson 16 of a second kind",
     ("pretrain", "modern"): "a recipe may name the encoder of lesson 16",
     ("pretrain", "diffusion"): "a recipe may name the objective of lesson 15",
+    ("training_data", "diffusion"): "its held-out documents also measure the bound of lesson 15",
 }
 
 
@@ -204,7 +205,6 @@ evaluation.pseudo_perplexity(model, tokenizer, texts, *, whole_word=False)
 evaluation.masked_answers(model, batches)
 evaluation.mean_nats(answers)
 evaluation.masked_accuracy(model, batches, *, top_k=1)
-evaluation.by_frequency(answers, counts, *, edges=(1, 10, 100, 1000, 10_000))
 evaluation.calibration(probabilities, targets, *, bins=15)
 evaluation.closed_gap(loss, start, floor)
 diffusion.DiffusionCollator(tokenizer, *, draw="stratified", seed=None)

@@ -12,7 +12,7 @@ from mlm_lib import checks
 from mlm_lib.corpus import load_corpus, pack_blocks
 from mlm_lib.encoder import BertEncoder, EncoderConfig, drop
 from mlm_lib.engine.batches import BatchSampler
-from mlm_lib.evaluation import by_frequency, calibration, fill_mask, masked_accuracy
+from mlm_lib.evaluation import calibration, fill_mask, masked_accuracy
 from mlm_lib.evaluation import pseudo_log_likelihood as pll
 from mlm_lib.grammar import Grammar
 from mlm_lib.heads import MaskedLMHead
@@ -39,7 +39,6 @@ BAD = {
     "name": ("nonsense", ""),
     "path": ("", "  "),
     "texts": ("a",),  # would be read letter by letter
-    "counts": ([0.5] * 14, [-1] * 14),
     "ids": (torch.ones(2, 3), torch.full((2, 3), 99)),
     "labels": (torch.ones(2, 3), torch.full((2, 3), 99), torch.full((2, 1), 1)),
     "mask": (torch.ones(2, 4), torch.ones(6), torch.full((2, 3), 7)),
@@ -134,7 +133,6 @@ DOORS = [
         "accuracy",
         {"top_k": ("size", lambda v: masked_accuracy(TINY, [masks()([[5, 6]])], top_k=v))},
     ),
-    ("frequency", {"counts": ("counts", lambda v: by_frequency(None, v))}),
     ("calibration", {"bins": ("size", lambda v: calibration(CHANCES, IDS[0], bins=v))}),
     ("calibration", {"targets": ("ids", lambda v: calibration(CHANCES, v[0]))}),
     ("checkpoint", {"name": ("path", load_checkpoint)}),

@@ -145,7 +145,7 @@ def test_docs_are_read_once_for_each_version_of_a_package_and_of_the_rules(cache
     assert load_docs(NAMES) == new
     monkeypatch.setattr(docstrings.importlib.metadata, "version", lambda name: "1.0")
     assert load_docs(NAMES) == TEXTS
-    monkeypatch.setattr(docstrings, "_RULES", docstrings._RULES + 1)
+    monkeypatch.setattr(docstrings, "_RULES_VERSION", docstrings._RULES_VERSION + 1)
     assert load_docs(NAMES) == new
 
 

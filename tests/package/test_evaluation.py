@@ -4,7 +4,6 @@ import math
 import random
 import re
 
-import numpy as np
 import pytest
 import torch
 from readers import (
@@ -21,23 +20,17 @@ from readers import (
     log_probs,
     masked_rows,
 )
-from scipy import stats
 from tokenizers import Tokenizer, models
 from transformers import BertTokenizerFast, PreTrainedTokenizerFast, pipeline
 
 from mlm_lib.evaluation import (
     Answers,
-    Band,
-    Interval,
-    by_frequency,
     calibration,
     closed_gap,
     fill_mask,
-    interval,
     masked_accuracy,
     masked_answers,
     mean_nats,
-    paired,
     pseudo_log_likelihood,
     pseudo_perplexity,
 )
@@ -204,39 +197,6 @@ def test_the_standard_error_is_that_of_a_bootstrap_over_rows():
         some = sum(draw.choices(rows, k=len(rows)), [])
         means.append(sum(some) / len(some))
     assert found.standard_error == pytest.approx(torch.tensor(means).std().item(), rel=0.06)
-
-
-# ------------------------------------------------------------------------------------ bands
-
-# Tokens 0..4 come 0, 1, 9, 10 and 500 times.
-COUNTS = [0, 1, 9, 10, 500]
-ASKED = answers([4.0, 2.0, 3.0, 1.0, 0.5], [*range(5)], targets=[*range(5)], ranks=[1, 0, 2, 0, 0])
-
-
-@pytest.mark.parametrize("counts", [COUNTS, torch.tensor(COUNTS).int()])
-def test_answers_are_sorted_into_bands_closed_below_and_open_above(counts):
-    assert by_frequency(ASKED, counts, edges=iter([1, 10, 100, 200])) == [
-        Band(0, 1, 0.0, 4.0, 1),
-        Band(1, 10, 0.5, 2.5, 2),
-        Band(10, 100, 1.0, 1.0, 1),
-        Band(200, math.inf, 1.0, 0.5, 1),
-    ]
-
-
-@pytest.mark.parametrize(
-    "counts, edges, error, words",
-    [
-        (COUNTS[:4], [1], IndexError, "out of bounds"),
-        ([*COUNTS[:4], -2], [1], ValueError, "counts=-2; a number of at least 0"),
-        ([0.5] * 5, [1], ValueError, "counts=.* whole numbers"),
-        (COUNTS, [10, 1], ValueError, r"edges=\[10, 1\]; rising numbers"),
-        (COUNTS, [0, 1], ValueError, r"edges=\[0, 1\]; rising numbers"),
-        (COUNTS, [], ValueError, r"edges=\[\]; rising numbers"),
-    ],
-)
-def test_bands_that_cannot_be_are_refused(counts, edges, error, words):
-    with pytest.raises(error, match=words):
-        by_frequency(ASKED, counts, edges=edges)
 
 
 # ------------------------------------------------------------------------- calibration and the gap
@@ -566,44 +526,6 @@ def test_no_texts_have_no_scores_and_no_perplexity():
     assert pseudo_log_likelihood(OURS, TOKENIZER, []) == []
     with pytest.raises(ZeroDivisionError):
         pseudo_perplexity(OURS, TOKENIZER, [])
-
-
-# ------------------------------------------------------------------------------------ intervals
-
-
-def test_the_interval_is_that_of_students_t():
-    values = np.random.default_rng(0).normal(size=7)
-    mine = interval(values, confidence=0.9)
-    theirs = stats.ttest_1samp(values, 0).confidence_interval(0.9)
-    assert np.allclose([mine.low, mine.high], [theirs.low, theirs.high])
-    assert mine.count == 7 and np.isclose(mine.mean, values.mean())
-    low, high = 3 - 4.302653 / np.sqrt(3), 3 + 4.302653 / np.sqrt(3)
-    assert np.allclose(interval([2, 3, 4]), Interval(3.0, low, high, 3), atol=1e-6)
-    assert interval([0.5, 0.5]) == Interval(0.5, 0.5, 0.5, 2)
-
-
-def test_pairs_lose_what_both_share():
-    luck = np.random.default_rng(2).normal(size=5)
-    difference = paired(luck + [0.3, 0.2, 0.3, 0.2, 0.3], luck)
-    assert difference.excludes(0) and np.isclose(difference.mean, 0.26)
-    assert not Interval(0.1, 0.0, 0.2, 3).excludes(0.2)
-    with pytest.raises(ValueError):
-        paired([1, 2], [1, 2, 3])
-
-
-@pytest.mark.parametrize(
-    "values, confidence, message",
-    [
-        ([1.0], 0.95, "the number of values=1"),
-        ([1.0, math.nan], 0.95, "a value=nan"),
-        ([1.0, 2.0], 1.0, "confidence=1.0"),
-        ([1.0, 2.0], 95, "confidence=95"),
-        ([1.0, 2.0], math.nan, "confidence=nan"),
-    ],
-)
-def test_what_has_no_interval_is_refused(values, confidence, message):
-    with pytest.raises(ValueError, match=message):
-        interval(values, confidence=confidence)
 
 
 def test_whole_words_are_refused_where_nothing_marks_their_pieces():

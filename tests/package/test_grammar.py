@@ -17,7 +17,7 @@ from mlm_lib import DATA
 from mlm_lib.corpus import SPLITS, load_corpus
 from mlm_lib.engine.grammar_file import read_worlds
 from mlm_lib.forward_backward import Evidence
-from mlm_lib.grammar import Grammar, NumberedWorld, draw
+from mlm_lib.grammar import Grammar, NumberedWorld, draw_index
 from mlm_lib.wordpiece import WordPieceTokenizer
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -287,7 +287,7 @@ class Always:
 @pytest.mark.parametrize("weights", [[0, 1, 0], [0, 0, 2, 3, 0], [0.1] * 10 + [0], [0, 1e-12, 0]])
 def test_what_has_no_weight_is_never_drawn_at_either_end(weights):
     for number in (0.0, 0.5, 1 - 2**-53):
-        assert weights[draw(Always(number), list(itertools.accumulate(weights)))] > 0
+        assert weights[draw_index(Always(number), list(itertools.accumulate(weights)))] > 0
 
 
 def worlds_of(name):

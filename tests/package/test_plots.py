@@ -10,7 +10,7 @@ import torch
 matplotlib.use("Agg")
 
 from mlm_lib import plots
-from mlm_lib.evaluation import interval
+from mlm_lib.estimates import interval
 
 
 def luminance(color):

@@ -14,7 +14,7 @@ from toys import tokenizer_of
 from training_toys import ROWS, assert_same, go
 
 from mlm_lib.engine import prepared as engine
-from mlm_lib.engine.prepared import Prepared, Rows, rows_of
+from mlm_lib.engine.prepared import ArrowRows, TokenizedCorpus, tokenized_rows
 from mlm_lib.pretrain import main
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -33,7 +33,7 @@ def folder(tmp_path):
 
 
 def prepared(folder, most=12, tokens=WORDS, **options):
-    part = Prepared(folder / "texts", prepared=folder / "arrow", **options)
+    part = TokenizedCorpus(folder / "texts", prepared=folder / "arrow", **options)
     part.encode(tokens, most)
     return part
 
@@ -41,15 +41,18 @@ def prepared(folder, most=12, tokens=WORDS, **options):
 @pytest.mark.parametrize("workers", [1, 3])
 def test_rows_on_disk_are_all_rows_in_their_order(folder, workers):
     part = prepared(folder, workers=workers)
-    every = list(rows_of(part.files, WORDS, 12))
+    every = list(tokenized_rows(part.files, WORDS, 12))
     assert list(part.rows) == [row["input_ids"] for row in every if not row["held"]]
-    assert part.held == [row["input_ids"] for row in every if row["held"]]
+    assert part.held_out_rows == [row["input_ids"] for row in every if row["held"]]
     assert part.rows.lengths.tolist() == [*map(len, part.rows)]
-    assert max(part.rows.lengths) == 12 and 0 < len(part.held) < len(every) / 4
+    assert max(part.rows.lengths) == 12 and 0 < len(part.held_out_rows) < len(every) / 4
 
 
 def test_a_long_text_is_cut_into_rows_that_hold_all_of_it(folder):
-    rows = [row["input_ids"] for row in rows_of([(folder / "texts" / "1.txt", "text")], WORDS, 12)]
+    rows = [
+        row["input_ids"]
+        for row in tokenized_rows([(folder / "texts" / "1.txt", "text")], WORDS, 12)
+    ]
     inner = [token for row in rows for token in row[1:-1]]
     texts = (folder / "texts" / "1.txt").read_text().split("\n")
     assert inner == [i for ids in WORDS(texts)["input_ids"] for i in ids[1:-1]]
@@ -58,7 +61,7 @@ def test_a_long_text_is_cut_into_rows_that_hold_all_of_it(folder):
 @pytest.mark.parametrize("grouped", [False, True])
 def test_training_on_rows_from_disk_is_training_on_a_list_to_the_bit(tmp_path, grouped):
     disk = Dataset.from_dict({"input_ids": ROWS}).with_format("numpy")
-    rows = Rows(disk, np.array([*map(len, ROWS)]), np.arange(len(ROWS)))
+    rows = ArrowRows(disk, np.array([*map(len, ROWS)]), np.arange(len(ROWS)))
     models = [go(data=data, group_by_length=grouped)[0] for data in (ROWS, rows)]
     assert_same(*models)
 
@@ -107,9 +110,9 @@ def test_rows_of_something_else_are_refused_by_what_differs(folder, change):
 def test_another_column_is_other_rows(tmp_path):
     (tmp_path / "a.csv").write_text("text,body\n" + "\n".join(f"{one},{one}" for one in lines()))
     said = {"prepared": tmp_path / "arrow"}
-    Prepared(f"{tmp_path}/a.csv", **said).encode(WORDS, 12)
+    TokenizedCorpus(f"{tmp_path}/a.csv", **said).encode(WORDS, 12)
     with pytest.raises(ValueError, match="prepared with other columns;"):
-        Prepared(f"{tmp_path}/a.csv:body", **said).encode(WORDS, 12)
+        TokenizedCorpus(f"{tmp_path}/a.csv:body", **said).encode(WORDS, 12)
 
 
 def test_files_that_are_touched_or_copied_are_the_same_and_read_only_once_more(folder, monkeypatch):
@@ -175,20 +178,20 @@ def test_what_cannot_become_rows_is_one_sentence(folder):
         prepared(folder, tokens=OTHER)
     for corpus in ("grammar", "reviews", "hub:acme/tiny"):
         with pytest.raises(ValueError, match=f"made of files, and '{corpus}' is not a file"):
-            Prepared(corpus, prepared=folder / "arrow")
+            TokenizedCorpus(corpus, prepared=folder / "arrow")
     for share in (1, 1.5, -0.1):
         with pytest.raises(ValueError, match=f"validation_share={share}"):
-            Prepared(folder / "texts", prepared=folder / "arrow", validation_share=share)
+            TokenizedCorpus(folder / "texts", prepared=folder / "arrow", validation_share=share)
 
 
 def test_texts_of_ones_own_to_evaluate_on_leave_every_text_to_train_on(folder):
     (folder / "texts" / "valid.txt").write_text("\n".join(lines(40, seed=1)))
     with pytest.warns(UserWarning, match="1 held out: valid.txt"):
         part = prepared(folder, validation=folder / "texts" / "valid.txt")
-    assert part.held == WORDS(list(lines(40, seed=1)))["input_ids"]
+    assert part.held_out_rows == WORDS(list(lines(40, seed=1)))["input_ids"]
     counts = {"texts": 901, "held": 40, "unknown": 0}
     assert counts.items() <= part.counts.items() and part.counts["tokens"] == part.counts["kept"]
-    assert "901 texts are trained on, 40 are held out" in part.said()
+    assert "901 texts are trained on, 40 are held out" in part.describe()
     with pytest.raises(ValueError, match="validation_share=0.1 are given; leave one of them out"):
         prepared(folder, validation="x.txt", validation_share=0.1)
 
@@ -196,7 +199,7 @@ def test_texts_of_ones_own_to_evaluate_on_leave_every_text_to_train_on(folder):
 @pytest.mark.parametrize("share", [0, 0.01, 0.1, 0.25])
 def test_a_share_of_the_texts_is_held_out_and_counted(folder, share):
     files, counts = [(folder / "texts" / f"{number}.txt", "text") for number in range(3)], Counter()
-    rows = list(rows_of(files, WORDS, 24, share, counts))
+    rows = list(tokenized_rows(files, WORDS, 24, share, counts))
     assert counts["texts"] + counts["held"] == 901
     assert abs(counts["held"] / 901 - share) <= 3 * (share / 901) ** 0.5
     assert sum(row["length"] - 2 for row in rows if not row["held"]) == counts["kept"]
@@ -208,7 +211,7 @@ def test_what_was_made_by_half_is_made_anew_and_what_is_whole_is_not(folder, mon
     for left in (folder / "arrow" / "rows").glob("*.arrow"):
         left.write_bytes(b"half")
     assert list(prepared(folder).rows) == first
-    monkeypatch.setattr(Prepared, "_make", None)
+    monkeypatch.setattr(TokenizedCorpus, "_make_rows", None)
     assert list(prepared(folder).rows) == first
 
 

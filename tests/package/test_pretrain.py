@@ -23,21 +23,24 @@ import torch
 from small_runs import GRAMMAR, SMALL, lines
 from transformers import AutoTokenizer, BertForMaskedLM
 
-from mlm_lib import DATA, pretrain
+from mlm_lib import DATA, pretrain, training_data
 from mlm_lib.corpus import load_corpus
 from mlm_lib.diffusion import DiffusionCollator
 from mlm_lib.encoder import EncoderConfig
 from mlm_lib.engine import command_line
+from mlm_lib.engine import recipe as engine_recipe
 from mlm_lib.engine.batches import BatchSampler
 from mlm_lib.engine.log import History, TrainingStopped
-from mlm_lib.engine.prepared import Prepared
+from mlm_lib.engine.prepared import TokenizedCorpus
+from mlm_lib.engine.recipe import fill_in_defaults, read_recipe
 from mlm_lib.grammar import Grammar
 from mlm_lib.masked_lm import MaskedLanguageModel
 from mlm_lib.masking import MaskingCollator
 from mlm_lib.modern import ModernEncoder
-from mlm_lib.pretrain import Documents, Mixture, Texts, complete, main, read_recipe
+from mlm_lib.pretrain import main
 from mlm_lib.pretrained import load_checkpoint, save_pretrained
 from mlm_lib.training import TrainingConfig
+from mlm_lib.training_data import HELD_OUT_SEED, DataMixture, GrammarCorpus, TextCorpus
 from mlm_lib.wordpiece import WordPieceTokenizer
 from mlm_lib.writing import write
 
@@ -171,13 +174,13 @@ def test_a_model_may_be_saved_in_half_precision(dtype):
 
 def test_pretrain_returns_what_it_saves_and_does_not_change_recipe_or_defaults():
     tables = read_recipe(recipe())
-    before = copy.deepcopy((tables, pretrain.DEFAULTS))
+    before = copy.deepcopy((tables, engine_recipe.DEFAULTS))
     model, tokenizer, history = pretrain.pretrain(tables, OUT)
     assert history.step == 6 and len(tokenizer) == 90
     saved, _ = load_checkpoint(OUT / "model")
     for one, other in zip(model.state_dict().values(), saved.state_dict().values()):
         assert torch.equal(one, other)
-    assert (tables, pretrain.DEFAULTS) == before
+    assert (tables, engine_recipe.DEFAULTS) == before
 
 
 def test_the_options_go_before_the_file(asked):
@@ -216,7 +219,7 @@ def test_where_a_recipe_is_silent_the_defaults_of_the_classes_hold(asked):
     vocab_size = found["model"].embedder.config.vocab_size
     assert found["model"].embedder.config == EncoderConfig(vocab_size, 128, 2, 2, 512)
     assert asdict(found["config"]) == asdict(TrainingConfig(9, group_by_length=True))
-    tokenizer = WordPieceTokenizer.train(Texts("corpus.txt").train, 8192)
+    tokenizer = WordPieceTokenizer.train(TextCorpus("corpus.txt").train, 8192)
     assert len(tokenizer) == vocab_size
     assert found["collator"].fingerprint() == MaskingCollator(tokenizer, seed=0).fingerprint()
 
@@ -227,7 +230,9 @@ def test_the_recipe_of_course_bert_means_what_it_meant(zoo, asked, monkeypatch):
     file, sample = DATA / "course-bert" / "recipe.toml", Grammar.sample
     sentences = tomllib.loads(file.read_text(encoding="utf-8"))["show"]["sentences"]
     texts = 9 * [*lines(20), *(text.replace("[MASK]", "") for text in sentences)]
-    monkeypatch.setattr(pretrain, "split_to_train", lambda *asked, **more: (texts, texts, texts))
+    monkeypatch.setattr(
+        training_data, "split_to_train", lambda *asked, **more: (texts, texts, texts)
+    )
     monkeypatch.setattr(Grammar, "sample", lambda self, n, *, seed: sample(self, 9, seed=seed))
     found = asked("--config", file)
     grammar, reviews, docs = found["dataset"].parts
@@ -248,14 +253,14 @@ def test_the_recipe_of_course_bert_means_what_it_meant(zoo, asked, monkeypatch):
     assert (collator.mask_share, collator.random_share) == (0.8, 0.1)
     assert show.every == 2000 and [text for text, _ in show.rows] == sentences
     tables = read_recipe(file)
-    assert complete(tables) == tables
+    assert fill_in_defaults(tables) == tables
     assert tables["tokenizer"]["vocab_size"] == 8192 and tables["save"] == {"dtype": "float16"}
     assert set("~“—€") < set(tables["tokenizer"]["initial_alphabet"])
 
 
 def test_the_recipe_of_course_writer_means_what_it_meant(asked, monkeypatch):
     texts = [" ".join(words) for words in Grammar.load(worlds=["films"]).sample(9)]
-    monkeypatch.setattr(Documents, "_sample", lambda self, number, seed: texts)
+    monkeypatch.setattr(GrammarCorpus, "_sample", lambda self, number, seed: texts)
     found = asked("--config", DATA / "course-writer" / "recipe.toml")
     assert found["collator"].draw == "count" and found["model"].embedder.config.dropout == 0
     assert found["dataset"].parts[0].longest == 32
@@ -570,8 +575,8 @@ def test_what_a_checkpoint_settles_cannot_be_said_again(going_on, capsys, model,
 
 def encoded(*parts, max_length=24, vocab_size=150):
     """A mixture that is ready for training, and its tokenizer."""
-    data = Mixture(parts, {})
-    tokenizer = WordPieceTokenizer.train(data.texts(), vocab_size)
+    data = DataMixture(parts, {})
+    tokenizer = WordPieceTokenizer.train(data.tokenizer_texts(), vocab_size)
     data.encode(tokenizer, max_length)
     return data, tokenizer
 
@@ -585,8 +590,8 @@ def epochs_of(data, *numbers):
 
 
 def test_copies_are_so_many_of_each_text_in_an_epoch():
-    once, tokenizer = encoded(Texts("corpus.txt"))
-    thrice, _ = encoded(Texts("corpus.txt", copies=3))
+    once, tokenizer = encoded(TextCorpus("corpus.txt"))
+    thrice, _ = encoded(TextCorpus("corpus.txt", copies=3))
     thrice.encode(tokenizer, 24)
     assert len(once) == 270 and len(thrice) == 810  # 90% of 300 are for training
     assert list(once) == [tokenizer.encode(text) for text in once.parts[0].train]
@@ -595,7 +600,7 @@ def test_copies_are_so_many_of_each_text_in_an_epoch():
 
 @pytest.mark.parametrize("every", [1, 2, 3])
 def test_blocks_come_round_once_in_so_many_epochs(every):
-    data, tokenizer = encoded(Texts("corpus.txt", blocks_every=every))
+    data, tokenizer = encoded(TextCorpus("corpus.txt", blocks_every=every))
     epochs = epochs_of(data, *range(2 * every))
     assert all(rows[:270] == data.parts[0].rows for rows in epochs)
     blocks = [rows[270:] for rows in epochs]
@@ -612,35 +617,38 @@ def write_long_texts(path="long.txt"):
 
 
 def test_long_texts_make_several_rows_that_hold_all_of_them_and_are_whole_in_blocks():
-    data, tokenizer = encoded(Texts(write_long_texts(), blocks_every=1))
+    data, tokenizer = encoded(TextCorpus(write_long_texts(), blocks_every=1))
     part = data.parts[0]
-    for texts, rows in ((part.train, part.rows), (part.validation, part.held)):
+    for texts, rows in ((part.train, part.rows), (part.validation, part.held_out_rows)):
         assert max(map(len, rows)) == 24 and len(rows) > 2 * len(texts)
         assert {(row[0], row[-1]) for row in rows} == {(2, 3)}
         inner = [token for row in rows for token in row[1:-1]]
         assert inner == [token for text in texts for token in tokenizer.encode(text)[1:-1]]
     tokens = sum(len(tokenizer.encode(text)) - 2 for text in part.train)
     assert part.counts["kept"] == part.counts["tokens"] == tokens
-    assert f"{len(part.rows)} rows keep 100.0% of {tokens:,} tokens" in part.said()
+    assert f"{len(part.rows)} rows keep 100.0% of {tokens:,} tokens" in part.describe()
     inner = sum(len(block) - 2 for block in part.blocks)
     assert inner > 0.9 * tokens
 
 
 @pytest.mark.parametrize("most", [6, 12, 24])
 def test_rows_in_memory_are_those_on_disk(tmp_path, most):
-    data, tokenizer = encoded(Texts(write_long_texts(), validation_share=0), max_length=most)
-    disk = Prepared("long.txt", prepared=tmp_path / "rows", validation_share=0)
+    data, tokenizer = encoded(TextCorpus(write_long_texts(), validation_share=0), max_length=most)
+    disk = TokenizedCorpus("long.txt", prepared=tmp_path / "rows", validation_share=0)
     disk.encode(tokenizer.to_hf(), most)
     assert list(disk.rows) == list(data) and disk.counts["kept"] == data.parts[0].counts["kept"]
 
 
 def test_a_share_of_the_tokens_that_is_not_kept_is_told_and_never_rounded_up():
     CORPUS.write_text("\n".join([*lines(300), "☃ ☃"]))
-    part = Texts("corpus.txt", validation_share=0)
+    part = TextCorpus("corpus.txt", validation_share=0)
     tokenizer = WordPieceTokenizer.train(lines(), 150, limit_alphabet=40)
     with pytest.warns(UserWarning, match="1 texts of corpus.txt hold no known word"):
         part.encode(tokenizer.to_hf(), 24)
-    assert "99.9% of" in part.said() and "301 texts are trained on, 0 are held out" in part.said()
+    assert (
+        "99.9% of" in part.describe()
+        and "301 texts are trained on, 0 are held out" in part.describe()
+    )
 
 
 def test_what_holds_no_known_word_is_one_line(capsys):
@@ -687,7 +695,7 @@ def test_texts_of_ones_own_to_evaluate_on_leave_every_text_to_train_on(capsys, a
 def test_texts_that_are_trained_on_and_evaluated_on_are_told():
     Path("some.txt").write_text("\n".join([*lines(7), "a text of its own"]))
     with pytest.warns(UserWarning, match="7 of the texts of some.txt are also in corpus.txt"):
-        Texts("corpus.txt", validation="some.txt")
+        TextCorpus("corpus.txt", validation="some.txt")
 
 
 @pytest.mark.parametrize("share, held", [(0, 0), (0.1, 30), (0.5, 150)])
@@ -699,10 +707,10 @@ def test_a_share_of_the_texts_is_held_out_and_every_other_text_is_trained_on(cap
 
 
 def test_the_test_split_of_the_courses_reviews_is_neither_trained_on_nor_evaluated_on():
-    data, tokenizer = encoded(Texts("reviews"), vocab_size=300)
+    data, tokenizer = encoded(TextCorpus("reviews"), vocab_size=300)
     splits = [load_corpus("reviews", split) for split in ("train", "validation", "test")]
     assert [data.parts[0].train, data.parts[0].validation] == splits[:2]
-    assert f"the {len(splits[2])} of the test split are not used" in data.said()[0]
+    assert f"the {len(splits[2])} of the test split are not used" in data.describe()[0]
 
 
 @pytest.mark.slow
@@ -715,8 +723,8 @@ def test_a_run_begun_by_the_rules_of_an_earlier_version_ends_as_it_would_have(
     data = TEXTS + 'prepared = "rows"\n' * disk
     recipe('schedule = "constant"\nwarmup = 0\n', data=data)
     with monkeypatch.context() as earlier:  # a run of that version, from its start
-        mixture = partial(Mixture, former=True)
-        earlier.setattr(pretrain, "Mixture", lambda *given, former: mixture(*given))
+        mixture = partial(DataMixture, legacy=True)
+        earlier.setattr(pretrain, "DataMixture", lambda *given, legacy: mixture(*given))
         for out, steps in (("whole", 12), ("parts", 6)):
             assert call("--config", "recipe.toml", "--steps", steps, out=out) == 0
     capsys.readouterr()
@@ -724,8 +732,8 @@ def test_a_run_begun_by_the_rules_of_an_earlier_version_ends_as_it_would_have(
     assert "begun by an earlier version, and goes on by its rules" in capsys.readouterr().out
     assert model_file(Path("whole")) == model_file(Path("parts"))
     if not disk:
-        part = Texts("corpus.txt")
-        part.follow_former_rules()
+        part = TextCorpus("corpus.txt")
+        part.use_legacy_rules()
         tokenizer = load_checkpoint("parts/model")[1]
         part.encode(tokenizer, 24)
         whole = tokenizer(load_corpus("corpus.txt"))["input_ids"]
@@ -736,7 +744,7 @@ def test_a_run_begun_by_the_rules_of_an_earlier_version_ends_as_it_would_have(
 
 
 def test_a_fingerprint_tells_tokenizers_of_one_vocabulary_apart():
-    data, tokenizer = encoded(Texts("corpus.txt"))
+    data, tokenizer = encoded(TextCorpus("corpus.txt"))
     known = data.fingerprint()
     data.encode(tokenizer.to_hf(), 24)
     assert data.fingerprint() == known
@@ -758,21 +766,21 @@ def test_each_epoch_of_a_grammar_has_new_documents_of_other_seeds_than_those_hel
         return documents(self, seed)
 
     monkeypatch.setattr(Grammar, "documents", noted)
-    data, _ = encoded(Documents(documents=50, held_out=20, seed=1))
+    data, _ = encoded(GrammarCorpus(documents=50, held_out=20, seed=1))
     epochs = epochs_of(data, 0, 1, 2, 1)
     assert epochs[1] == epochs[3] and epochs[0] != epochs[1] != epochs[2] != epochs[0]
-    assert seeds.count(pretrain.HELD_OUT_SEED) == 1
-    assert {*seeds} == {pretrain.HELD_OUT_SEED, 200_000, 200_001, 200_002}
+    assert seeds.count(HELD_OUT_SEED) == 1
+    assert {*seeds} == {HELD_OUT_SEED, 200_000, 200_001, 200_002}
 
 
 def test_a_grammar_may_hold_nothing_out_and_then_long_documents_are_cut(zoo):
-    data, tokenizer = encoded(Documents(documents=50, held_out=0), max_length=6)
-    assert data.held_out(tokenizer) == ([], {}) and max(map(len, data)) == 6
+    data, tokenizer = encoded(GrammarCorpus(documents=50, held_out=0), max_length=6)
+    assert data.evaluations(tokenizer) == ([], {}) and max(map(len, data)) == 6
 
 
 def test_short_documents_are_the_short_ones_of_all_and_their_floor_is_their_own():
-    every = Documents(documents=400, held_out=0, worlds=["films"])
-    part = Documents(documents=25, held_out=5, worlds=["films"], longest=32)
+    every = GrammarCorpus(documents=400, held_out=0, worlds=["films"])
+    part = GrammarCorpus(documents=25, held_out=5, worlds=["films"], longest=32)
     short = [text for text in every.train if len(text.split()) <= 32]
     assert part.train == short[:25] and len(short) > 25
     held = [text.split() for text in part.validation]
@@ -781,14 +789,16 @@ def test_short_documents_are_the_short_ones_of_all_and_their_floor_is_their_own(
 
 
 def test_two_parts_of_one_name_are_evaluated_under_two(zoo):
-    data, tokenizer = encoded(*(Documents(documents=30, held_out=number) for number in (20, 30)))
-    looks, floors = data.held_out(tokenizer)
+    data, tokenizer = encoded(
+        *(GrammarCorpus(documents=30, held_out=number) for number in (20, 30))
+    )
+    looks, floors = data.evaluations(tokenizer)
     assert [look.name for look in looks] == list(floors) == ["grammar_loss", "grammar_1_loss"]
 
 
 def test_rows_of_a_part_may_be_any_sequences(tmp_path):
     datasets = pytest.importorskip("datasets")
-    data, tokenizer = encoded(Texts("corpus.txt"))
+    data, tokenizer = encoded(TextCorpus("corpus.txt"))
     rows = list(data)
     stored = datasets.Dataset.from_dict({"input_ids": rows})
     stored.save_to_disk(tmp_path / "rows")
@@ -802,9 +812,9 @@ def test_a_fingerprint_tells_texts_apart_is_the_same_in_every_epoch_and_survives
 ):
     edited = tmp_path / "edited.txt"  # as many texts of the same length, another word
     edited.write_text("\n".join(lines()).replace("anna", "anne"))
-    few = partial(Documents, documents=20)
-    parts = [Texts("corpus.txt"), Texts(str(edited)), few(), few(held_out=9), few(seed=1)]
-    found = [Mixture([part], {"a": 1}).fingerprint() for part in parts]
+    few = partial(GrammarCorpus, documents=20)
+    parts = [TextCorpus("corpus.txt"), TextCorpus(str(edited)), few(), few(held_out=9), few(seed=1)]
+    found = [DataMixture([part], {"a": 1}).fingerprint() for part in parts]
     assert len({str(one) for one in found}) == len(found) and found[0]["a"] == 1
     data, _ = encoded(few())
     data.set_epoch(3)
@@ -885,9 +895,9 @@ def test_help_explains_every_option_with_the_default_that_holds(capsys):
             found = "none" if stated is None else stated[1]
             assert found == ("none" if held is None else f"{held:g}" if held != "auto" else held)
     assert "(default: grammar)" in options["corpus"]["help"]
-    assert pretrain.DEFAULTS["data"] == [{"corpus": "grammar"}]
+    assert engine_recipe.DEFAULTS["data"] == [{"corpus": "grammar"}]
     assert "(default: a new model with 2 layers of width 128)" in options["from"]["help"]
-    sizes = pretrain.DEFAULTS["model"]
+    sizes = engine_recipe.DEFAULTS["model"]
     assert (sizes["num_layers"], sizes["hidden_size"]) == (2, 128)
     assert "the last two are kept" in options["checkpoint_seconds"]["help"] and config.keep == 2
 
@@ -994,7 +1004,7 @@ def test_a_model_that_no_memory_holds_is_one_line(capsys, size):
 
 
 @pytest.mark.parametrize("error", [TypeError, RuntimeError, KeyError, AttributeError])
-@pytest.mark.parametrize("place", ["COLLATORS", "Texts", "ShowPredictions", "TrainingConfig"])
+@pytest.mark.parametrize("place", ["COLLATORS", "TextCorpus", "ShowPredictions", "TrainingConfig"])
 def test_a_mistake_of_ours_keeps_its_traceback(monkeypatch, error, place):
     def broken(*arguments, **settings):
         raise error("ours")
@@ -1014,7 +1024,7 @@ def stopped(monkeypatch):
     """A function that lets the command run until a step, where an error is raised."""
 
     def stop(error, step, *options):
-        told = pretrain.Position.__call__
+        told = pretrain.PrintEvaluations.__call__
 
         def call_until(self, model, now, row):
             told(self, model, now, row)
@@ -1022,7 +1032,7 @@ def stopped(monkeypatch):
                 raise type(error)(*error.args)  # a new one, without the notes of another test
 
         with monkeypatch.context() as patch:
-            patch.setattr(pretrain.Position, "__call__", call_until)
+            patch.setattr(pretrain.PrintEvaluations, "__call__", call_until)
             return call("--config", recipe(), *options)
 
     return stop
@@ -1060,7 +1070,7 @@ def test_a_batch_system_that_ends_a_job_is_told_what_there_is(monkeypatch, capsy
         if step == 5:
             signal.raise_signal(signal.SIGTERM)
 
-    monkeypatch.setattr(pretrain.Position, "__call__", end_at_5)
+    monkeypatch.setattr(pretrain.PrintEvaluations, "__call__", end_at_5)
     assert call("--config", recipe(), "--checkpoint-every", 2) == 143
     assert capsys.readouterr().err == f"stopped at step 5; {GOES_ON}"
     assert signal.getsignal(signal.SIGTERM) == before
@@ -1083,7 +1093,7 @@ def test_ctrl_c_while_the_texts_are_read_says_what_there_is(monkeypatch, capsys)
 
     for option, left in ([], "there is no checkpoint yet"), (["--resume"], "is of step 6"):
         with monkeypatch.context() as patch:
-            patch.setattr(pretrain, "_part", stopped)
+            patch.setattr(pretrain, "_data_part", stopped)
             assert call("--config", recipe(), *option) == 130
         told = capsys.readouterr().err
         assert told.startswith("stopped before the first step; ") and left in told
@@ -1208,7 +1218,7 @@ def test_a_vocabulary_that_will_not_do_is_one_line(capsys, content, words):
 
 def test_the_small_learning_rate_of_a_step_is_printed_with_its_digits(capsys):
     row = {"loss": 1.23456, "learning_rate": 1.2341e-7, "a_loss": 2.0}
-    pretrain.Position(quiet=False)(None, 3, row)
+    pretrain.PrintEvaluations(quiet=False)(None, 3, row)
     assert json.loads(capsys.readouterr().out) == row | {"loss": 1.2346, "learning_rate": 1.234e-7}
 
 
@@ -1279,7 +1289,7 @@ def test_shorter_rows_leave_a_checkpoint_its_positions(on_long_texts, capsys, le
     model, tokenizer = load_checkpoint(OUT / "model")
     assert model.embedder.config.max_length == 20
     assert len(model.embedder.embeddings.position.weight) == 20
-    data = Mixture([Texts("corpus.txt")], {})
+    data = DataMixture([TextCorpus("corpus.txt")], {})
     data.encode(tokenizer, length)
     assert max(map(len, data)) == length
     batch = BatchSampler(data, 32, 0, grouped=True).next()

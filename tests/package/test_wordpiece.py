@@ -198,7 +198,7 @@ def test_longest_piece_wins_and_one_unknown_part_spoils_the_word():
 def test_encoding_does_not_depend_on_what_was_encoded_before(monkeypatch):
     texts = nasty_texts(300, seed=3)
     fresh = [WordPieceTokenizer(MARKS).encode(text) for text in texts]
-    monkeypatch.setattr(wordpiece, "_CACHED_WORDS", 3)
+    monkeypatch.setattr(wordpiece, "_CACHE_SIZE", 3)
     reused = WordPieceTokenizer(MARKS)
     assert [reused.encode(text) for text in texts] == fresh
     assert [reused.encode(text) for text in reversed(texts)] == fresh[::-1]

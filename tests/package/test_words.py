@@ -60,7 +60,9 @@ def test_a_long_run_of_marks_takes_linear_time(marks):
 
 
 def test_normal_text_never_meets_the_sorting_of_long_runs(monkeypatch):
-    monkeypatch.setattr("mlm_lib.words._ordered", lambda run: pytest.fail(f"sorted {run}"))
+    monkeypatch.setattr(
+        "mlm_lib.words._with_sorted_marks", lambda run: pytest.fail(f"sorted {run}")
+    )
     text = "Ein naïver Übersetzer liest Καλημέρα, Москва и 北京。 " * 50
     assert split_words(text) == reference_words(text)
 
