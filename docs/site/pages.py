@@ -5,7 +5,6 @@ editions of the labs in `notebooks/labs/`, as in the repository, so that the lin
 hold. A page for each module of the package is written into `api/`.
 """
 
-import ast
 import json
 import re
 import shutil
@@ -15,7 +14,7 @@ from classroom.edition import student_edition
 from classroom.lab import labs
 
 ROOT = Path(__file__).resolve().parents[2]
-LESSON = re.compile(r"(?:[Bb]uilt in|In|A task of) lesson (\d\d)|[Ll]essons? (\d\d)")
+MODULE = re.compile(r"`mlm_lib/(\w+)\.py`")
 
 
 def gather(folder: Path) -> None:
@@ -26,22 +25,21 @@ def gather(folder: Path) -> None:
         shutil.copy(page, folder)
     shutil.copytree(ROOT / "docs" / "curves", folder / "curves")
     shutil.copy(ROOT / "benchmarks" / "README.md", folder / "benchmarks.md")
-    titles = {}
-    for lesson in sorted((ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb")):
+    lessons, titles = sorted((ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb")), {}
+    for lesson in lessons:
         (folder / "notebooks" / lesson.name).write_text(lesson_page(lesson), "utf-8")
         titles[lesson.name[:2]] = title(lesson)
     for lab in labs().values():
         edition = student_edition(json.loads(lab.read_text("utf-8")))
         (folder / "notebooks" / "labs" / lab.name).write_text(json.dumps(edition), "utf-8")
-    write_api(folder / "api", titles)
+    write_api(folder / "api", titles, lesson_of_each_module(lessons))
 
 
 def lesson_page(lesson: Path) -> str:
     """A lesson with two cells that only the site shows: the link to its slides, and its questions
     before the references."""
-    told = lesson.read_text("utf-8").replace(
-        "](../docs/", "](../"
-    )  # the pages of docs/ are at the top
+    # The pages of docs/ are at the top of the folder.
+    told = lesson.read_text("utf-8").replace("](../docs/", "](../")
     notebook = json.loads(told)
     cells = notebook["cells"]
     (end,) = [at for at, cell in enumerate(cells) if "".join(cell["source"]).startswith(END)]
@@ -70,22 +68,28 @@ def title(notebook: Path) -> str:
     return "".join(first).splitlines()[0].removeprefix("# ")
 
 
-def built_in(module: Path) -> str:
-    """The number of the lesson that builds a module, which its docstring names, or ""."""
-    told = ast.get_docstring(ast.parse(module.read_text("utf-8")))
-    told = " ".join(told.split())
-    found = [match[1] or match[2] for match in LESSON.finditer(told)]
-    exact = [match[1] for match in LESSON.finditer(told) if match[1]]
-    return (exact or found or [""])[0]
+def lesson_of_each_module(lessons: list[Path]) -> dict[str, str]:
+    """The number of the lesson that builds a module or, if no lesson builds it, first uses it.
+
+    A lesson names its modules in its first cell, after "Builds" and after "Uses". What lesson 00
+    uses is used by all lessons and belongs to none of them.
+    """
+    built, used = {}, {}
+    for lesson in lessons:
+        opening = "".join(json.loads(lesson.read_text("utf-8"))["cells"][0]["source"])
+        builds, _, uses = opening.partition("Uses")
+        for names, found in ((builds, built), (uses, used)):
+            for name in MODULE.findall(names):
+                found.setdefault(name, lesson.name[:2])
+    return {name: number for name, number in (used | built).items() if number != "00"}
 
 
-def write_api(folder: Path, titles: dict[str, str]) -> None:
+def write_api(folder: Path, titles: dict[str, str], of_module: dict[str, str]) -> None:
     """Write a page for each module, and a page that lists the modules by their lesson."""
     groups: dict[str, list[str]] = {}
     for module in sorted((ROOT / "mlm_lib").rglob("[a-z]*.py")):
         name = ".".join(module.relative_to(ROOT / "mlm_lib").with_suffix("").parts)
-        number = "" if name.startswith("engine.") else built_in(module)
-        groups.setdefault(number, []).append(name)
+        groups.setdefault(of_module.get(name, ""), []).append(name)
         page = f"{name}\n{'=' * len(name)}\n\n.. automodule:: mlm_lib.{name}\n"
         (folder / f"{name}.rst").write_text(page, "utf-8")
     lines = ["The package", "===========", "", INTRODUCTION, ""]
