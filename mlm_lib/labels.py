@@ -1,7 +1,7 @@
 """Convert masked-LM labels between the formats of four libraries. Built in lesson 03.
 
 Every format says the same: which tokens of a batch are predicted, and what their original ids are.
-Convert when the batch of one library feeds the model of another.
+Convert when the batch of one library feeds the model of another::
 
     format      shape        content                                            used by
     labels      (B, T)       the id at predicted tokens, −100 elsewhere         torch, transformers

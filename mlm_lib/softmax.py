@@ -104,7 +104,8 @@ class SampledSoftmaxLoss(SoftmaxLoss):
     sample on every device.
 
     Args:
-        vocab_size, embedding_dim: V and D.
+        vocab_size: V.
+        embedding_dim: D, the width of the vectors.
         num_samples: S, the number of different tokens in a sample, less than V. (With all V tokens
             `SoftmaxLoss` is exact and cheaper.)
         sparse: whether the weights get sparse gradients. `training.train` and
@@ -247,8 +248,8 @@ def log_uniform_sample(vocab_size, num_samples):
     The draws are made on the CPU with torch's global generator.
 
     Returns:
-        (ranks, tries): (S,) long, the ranks in the order in which each was first drawn; and the
-        number of draws until then.
+        ranks (S,) long, in the order in which each was first drawn, and the number of draws that
+        were needed, an int.
 
     Raises:
         ValueError: `num_samples` is not in 1..V.
