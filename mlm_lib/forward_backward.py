@@ -39,7 +39,7 @@ position t, and leave out what is seen at t itself. Their sum is the weight of f
 
     w_d(t) = Σ_k,s,i,z α_k(t − i, z)·p_k·P(s | z)·Π_j≠i b_dj(t − i + j)·β_k+1(t − i + L_s, z),
 
-where the sum goes over all sentences whose i-th filler, given z, is d. Then the prediction at t is::
+where the sum goes over all sentences whose i-th filler, given z, is d. Then the prediction is::
 
     P(word v at t | what is seen at other positions) = Σ_d w_d(t)·P(v | d) / Σ_d w_d(t).
 """
