@@ -308,9 +308,9 @@ class IdealReader(nn.Module):
                 `MaskedLanguageModel`.
 
         Returns:
-            A dictionary with "logits", float64: (B, T, V), or with labels (N, V) at the labelled
-            positions; −∞ at tokens that are impossible. With labels also "loss", the mean over the
-            labels, in nats.
+            A dictionary. Its "logits" are float64 (B, T, V), or with labels (N, V) at the labelled
+            positions, and −∞ at tokens that are impossible. With labels there is also "loss", the
+            mean over the labels, in nats.
 
         Raises:
             ValueError: the grammar has no document of this length; or, unless `lost`, no document
