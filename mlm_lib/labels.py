@@ -18,7 +18,7 @@ import torch
 from mlm_lib.checks import ids, refused, same_shape
 
 IGNORE = -100  # the label of a position that has none, as in PyTorch and transformers
-LARGEST = 2**31 - 1  # above any id, so that only negative labels other than −100 are refused
+LARGEST = 2**31 - 1  # above any id; a negative label that is not −100 is of another format
 
 
 def labels_to_positions(labels, max_masks=None):
