@@ -36,8 +36,8 @@ def jobs(tokenizer, size, length):
     """Prepare the jobs on batches of one shape.
 
     Returns:
-        (batch, jobs): the ids (size, length), and for each job its name, the function of
-        transformers, our function, and the ratio of their times that benchmarks/README.md claims.
+        The ids (size, length), and for each job its name, the function of transformers, our
+        function, and the ratio of their times that benchmarks/README.md claims.
     """
     hf_tokenizer = tokenizer.to_hf()
     encoded = hf_tokenizer(

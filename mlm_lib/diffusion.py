@@ -5,7 +5,7 @@ and `nelbo` to measure how likely such a model finds a text.
 
 The loss at one masking rate is not a likelihood. But the area under the curve of the loss against
 the masking rate bounds one. Let x be a text of L tokens. Mask each of its tokens with probability
-t, and weight the loss of the text by 1/t. Then
+t, and weight the loss of the text by 1/t. Then::
 
     NELBO(x) = ∫₀¹ (1/t)·E[Σ_{i masked} −log p(x_i | visible)] dt
              = Σ_k (1/k)·E_{k masked}[Σ_{i masked} −log p(x_i | visible)]
@@ -53,12 +53,14 @@ def sample_masks(maskable, draw, generator=None):
         maskable: (B, T) bool, true at tokens that may be masked. Each row must have at least one;
             L is their number.
         draw: how much of a row is masked.
-            "independent": draw a rate t for each row, uniform in (0, 1]. Each token is masked with
-            probability t, and the weight is 1/t.
-            "stratified": as "independent", but (0, 1] is divided into B equal parts, and each part
-            gives the rate of one row. The rates of a batch are then spread evenly.
-            "count": draw a number k for each row, uniform from 1 to L. Any k of its tokens are
-            masked, and the weight is L/k.
+
+            - "independent": a rate t is drawn for each row, uniform in (0, 1]. Each token is masked
+              with probability t, and the weight is 1/t.
+            - "stratified": as "independent", but (0, 1] is divided into B equal parts, and each
+              part gives the rate of one row. The rates of a batch are then spread evenly.
+            - "count": a number k is drawn for each row, uniform from 1 to L. Then k of its tokens
+              are masked, all choices being equally likely, and the weight is L/k.
+
         generator: a `torch.Generator` of the CPU. None means torch's global generator.
 
     Returns:
@@ -99,7 +101,7 @@ class DiffusionCollator(MaskingCollator):
     weight is, on average over the random masks, the bound on −log P(row | its length), in nats.
 
     From such a batch a `MaskedLanguageModel` computes its loss in nats per token, as a sum over the
-    rows divided by another sum over the rows:
+    rows divided by another sum over the rows::
 
         Σ weight · (sum of the row's losses) / Σ weight · (number of the row's masked tokens)
 

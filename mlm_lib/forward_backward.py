@@ -12,33 +12,34 @@ Rabiner (1989), "A tutorial on hidden Markov models and selected applications in
 recognition", has the recursions for one word per step in equations 18 to 27, and for longer steps
 in section IV.D.
 
-Shapes: Z states, D fillers, V words, T positions, B documents next to each other in one tensor.
+Shapes: Z states, D fillers, V words, T positions, B documents next to each other in one tensor. The
+probabilities that are computed::
 
     b_d(t)     P(what is seen at position t | filler d); 1 where nothing is seen
     b_s(t, z)  the same for a sentence s that begins at t: Π_i b_d(t + i), d its i-th filler given z
     α_k(t, z)  P(z; step k would begin at position t; what is seen before t)
     β_k(t, z)  P(what is seen from t on | z; step k would begin at position t)
 
-The recursion for α starts at the beginning of the document:
+The recursion for α starts at the beginning of the document::
 
     α_0(0, z) = P(z)
     α_k+1(t, z) = (1 − p_k)·α_k(t, z) + p_k·Σ_s P(s | z)·b_s(t − L_s, z)·α_k(t − L_s, z)
 
-The recursion for β starts at the end of the document:
+The recursion for β starts at the end of the document::
 
     β_K(T, z) = 1
     β_k(t, z) = (1 − p_k)·β_k+1(t, z) + p_k·Σ_s P(s | z)·b_s(t, z)·β_k+1(t + L_s, z)
 
-From both follows the probability of everything that is seen:
+From both follows the probability of everything that is seen::
 
     P(all that is seen) = Σ_z α_K(T, z) = Σ_z P(z)·β_0(0, z) = Σ_t,z α_k(t, z)·β_k(t, z) for each k
 
 This is a sum over all ways to produce the document. Take only those ways in which filler d is at
-position t, and leave out what is seen at t itself. Their sum is the weight of filler d at t:
+position t, and leave out what is seen at t itself. Their sum is the weight of filler d at t::
 
     w_d(t) = Σ_k,s,i,z α_k(t − i, z)·p_k·P(s | z)·Π_j≠i b_dj(t − i + j)·β_k+1(t − i + L_s, z),
 
-where the sum goes over all sentences whose i-th filler, given z, is d. Then the prediction at t is
+where the sum goes over all sentences whose i-th filler, given z, is d. Then the prediction is::
 
     P(word v at t | what is seen at other positions) = Σ_d w_d(t)·P(v | d) / Σ_d w_d(t).
 """
@@ -53,12 +54,14 @@ from torch.nn.utils.rnn import pad_sequence
 class Step(NamedTuple):
     """A step of the grammar, which occurs with some probability, as one of several sentences.
 
-    probability: p_k, the probability that the step occurs at all.
-    sentences: a list of pairs (weight, places).
-        weight: (Z,) float64, P(sentence | state, the step occurs). It is 0 in a state in which the
-            sentence is impossible.
-        places: a list of L lists of Z numbers. For each position of the sentence it has the number
-            of the filler in each state, −1 in a state in which the sentence is impossible.
+    Args:
+        probability: p_k, the probability that the step occurs at all.
+        sentences: a list of pairs (weight, places).
+
+            - weight: (Z,) float64, P(sentence | state, the step occurs). It is 0 in a state in
+              which the sentence is impossible.
+            - places: a list of L lists of Z numbers. For each position of the sentence it has the
+              number of the filler in each state, −1 in a state in which the sentence is impossible.
     """
 
     probability: float
@@ -73,7 +76,10 @@ class Evidence(NamedTuple):
     word is visible. With own = 0 and other = 1 nothing is seen, and the id does not matter. Values
     in between describe a word that may have been replaced by another.
 
-    ids, own, other: tensors (T,), or (T, B) for B documents next to each other.
+    Args:
+        ids: (T,) long, or (T, B) for B documents next to each other.
+        own: of the shape of `ids`, floating point.
+        other: of the shape of `ids`, floating point.
     """
 
     ids: torch.Tensor

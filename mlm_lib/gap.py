@@ -21,9 +21,11 @@ from mlm_lib.labels import IGNORE
 class Surprise(NamedTuple):
     """The losses of a model and of the ideal reader at one hidden word.
 
-    word: the word that was hidden.
-    sentence: the list of the words of its sentence, with the hidden word.
-    model, ideal: −log P(word | the visible words), in nats, by the model and by the ideal reader.
+    Args:
+        word: the word that was hidden.
+        sentence: the list of the words of its sentence, with the hidden word.
+        model: −log P(word | the visible words) by the model, in nats.
+        ideal: the same by the ideal reader.
     """
 
     word: str
@@ -79,7 +81,7 @@ def answers_back(batch, tokens):
         tokens: {id: token}.
 
     Returns:
-        (documents, observed): B lists of words, and for each of them a bool tensor with an entry
+        documents, a list of B lists of words, and observed, a list of B bool tensors with an entry
         for each word, False where the word was hidden.
     """
     hidden = (batch["labels"] != IGNORE).cpu()

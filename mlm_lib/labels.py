@@ -1,7 +1,7 @@
 """Convert masked-LM labels between the formats of four libraries. Built in lesson 03.
 
 Every format says the same: which tokens of a batch are predicted, and what their original ids are.
-Convert when the batch of one library feeds the model of another.
+Convert when the batch of one library feeds the model of another::
 
     format      shape        content                                            used by
     labels      (B, T)       the id at predicted tokens, −100 elsewhere         torch, transformers
@@ -70,7 +70,7 @@ def positions_to_labels(mask_positions, mask_ids, mask_weights, length):
         mask_positions: (B, M) whole numbers. The positions of unused slots do not matter.
         mask_ids: (B, M), torch.long or torch.int32.
         mask_weights: (B, M), above 0 in used slots and 0 in unused slots.
-        length: T.
+        length: T, the length of a row.
 
     Returns:
         labels (B, T) long, −100 except at the positions of used slots.
@@ -127,7 +127,7 @@ def targets_to_labels(mask_positions, target_ids, length):
     Args:
         mask_positions: (B, M) whole numbers. The positions of unused slots do not matter.
         target_ids: (B, M), torch.long or torch.int32, −100 in unused slots.
-        length: T.
+        length: T, the length of a row.
 
     Raises:
         ValueError: as in `positions_to_labels`.

@@ -166,8 +166,8 @@ def sinusoids(length, size):
             [0.8415, 0.5403]], dtype=torch.float64)
 
     Args:
-        length: T.
-        size: H.
+        length: T, the number of positions.
+        size: H, the width of a vector.
     """
     rates = 10000 ** (-torch.arange(0, size, 2, dtype=torch.float64) / size)  # (H/2,), rounded up
     angles = torch.arange(length)[:, None] * rates  # (T, H/2)
@@ -211,7 +211,7 @@ class LanguageModel(nn.Module):
     `all_layers`, and the keys of the results.
 
     Args:
-        vocab_size: V.
+        vocab_size: V, the size of the vocabulary.
         embedder: a module from ids (B, T) to vectors (B, T, E), such as `nn.Embedding`. Each vector
             must depend on its own token alone.
         contextualizer: a module from vectors (B, T, E) and a bool mask (B, T) to vectors (B, T, H),
@@ -367,6 +367,7 @@ class LanguageModel(nn.Module):
         return {"perplexity": math.inf if mean >= 709 else math.exp(mean)}  # exp(709) = 8e307
 
     def extra_repr(self):
+        """The settings that `print(model)` shows."""
         sizes = f"vocab_size={self.vocab_size}, bidirectional={self.bidirectional}"
         return f"{sizes}, pad_token_id={self.pad_token_id}"
 
@@ -436,6 +437,7 @@ class LanguageModelEmbedder(nn.Module):
         return self
 
     def extra_repr(self):
+        """The settings that `print(model)` shows."""
         return f"output_size={self.output_size}, trainable={self.trainable}"
 
 

@@ -54,7 +54,7 @@ def find_leaks(contextualizer, input_size, *, direction, length=8, seed=0):
             True, the first half of H is the forward direction and the second half the backward
             direction. Otherwise all of H is the direction that `direction` names. A recurrent
             network of torch with `batch_first=True` works as well.
-        input_size: E.
+        input_size: E, the width of the input vectors.
         direction: "forward" or "backward".
         length: T, the length of the random inputs.
         seed: of the random inputs. The state of torch's global generator is restored.

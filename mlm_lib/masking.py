@@ -51,13 +51,12 @@ def mask_tokens(
     Args:
         input_ids: (B, T), torch.long or torch.int32. The tensor is not changed.
         mask_token_id: the id of `[MASK]`.
-        random_token_ids: (R,) the ids from which random tokens are drawn. It should not contain
-            special tokens.
+        random_token_ids: (R,) the ids from which random tokens are drawn, without special tokens.
         special_tokens_mask: (B, T), true at tokens that must not be chosen, such as `[CLS]`,
             `[SEP]` and padding.
         rate: the probability of each token, or of each word, to be chosen.
-        mask_share, random_share: the probability of a chosen token to become `[MASK]`, and the
-            probability to become a random token.
+        mask_share: the probability of a chosen token to become `[MASK]`.
+        random_share: the probability of a chosen token to become a random token.
         word_ids: (B, T) the number of the word that each token belongs to. Neighbouring tokens of
             one word have the same number. The number is −1 at tokens outside of words, and these
             tokens are not chosen.
@@ -152,8 +151,8 @@ def number_words(word_ids, maskable):
 
     Returns:
         index (B, T) long, the number of each token's word, and is_word (B, W) bool, true at the
-        numbers that the row uses. W is the largest number of words in a row. Tokens that must not
-        be chosen have a number as well, which means nothing.
+        numbers that the row uses. W is the largest number of words in a row. At tokens that must
+        not be chosen `index` has no meaning.
     """
     starts = maskable.clone()  # (B, T), true at the first token of each word
     starts[:, 1:] &= (word_ids[:, 1:] != word_ids[:, :-1]) | ~maskable[:, :-1]
@@ -209,7 +208,7 @@ def span_distribution(rate):
     """The probability that a span starts at a word, and the distribution of span lengths.
 
     Each of the words 0 to 9 places before a word starts a span with probability s. The word stays
-    visible if none of these spans reaches it. So s must solve
+    visible if none of these spans reaches it. So s must solve::
 
         1 − rate = Π_k (1 − s · P(length > k)),   k = 0, …, 9.
 
@@ -223,8 +222,8 @@ def span_distribution(rate):
         rate: the probability of each word to be covered by a span.
 
     Returns:
-        (s, cumulative): s is a float. cumulative is a tensor (9,) of P(length ≤ 1), …,
-        P(length ≤ 9).
+        s, a float, and the cumulative distribution of the lengths, a tensor (9,) of P(length ≤ 1)
+        to P(length ≤ 9).
     """
     weights = [(1 - SPAN_P) ** k for k in range(SPAN_MAX)]
     longer = [sum(weights[k:]) / sum(weights) for k in range(SPAN_MAX)]  # P(length > k)
@@ -239,14 +238,15 @@ def span_distribution(rate):
 class Strategy(NamedTuple):
     """A way to choose the tokens of a batch that are to be predicted: a row of `STRATEGIES`.
 
-    draw: a function `draw(maskable, rate, generator)` that returns a random number u for each token
-        as a float tensor of the shape of `maskable`. A token is chosen where u < rate. For a chosen
-        token u must be uniform in 0..rate, because the place of u there decides whether the token
-        is masked, replaced or kept. The argument `maskable` is (B, T) bool, true at tokens that may
-        be chosen; u does not matter at the other tokens. `generator` is a `torch.Generator` or
-        None.
-    by_word: whether words are chosen instead of tokens. If so, `maskable` and u are (B, W), with
-        one column for each word of a row, and all tokens of a word share its u.
+    Args:
+        draw: a function `draw(maskable, rate, generator)` that returns a random number u for each
+            token as a float tensor of the shape of `maskable`. A token is chosen where u < rate.
+            For a chosen token u must be uniform in 0..rate, because the place of u there decides
+            whether the token is masked, replaced or kept. The argument `maskable` is (B, T) bool,
+            true at tokens that may be chosen; u does not matter at the other tokens. `generator` is
+            a `torch.Generator` or None.
+        by_word: whether words are chosen instead of tokens. If so, `maskable` and u are (B, W),
+            with one column for each word of a row, and all tokens of a word share its u.
     """
 
     draw: Callable
@@ -361,9 +361,8 @@ class MaskingCollator:
         """Pad a list of examples, without masking them.
 
         Returns:
-            (fields, special): a dictionary of the padded fields, each a long tensor (B, T), and a
-            bool tensor (B, T), true at the special tokens and the padding, which must not be
-            masked.
+            fields, a dictionary of the padded fields, each a long tensor (B, T); and special (B, T)
+            bool, true at special tokens and padding, which must not be masked.
 
         Raises:
             ValueError: as for a call of the collator.

@@ -31,11 +31,8 @@ class SoftmaxLoss(nn.Module):
     tensor(4.3944, grad_fn=<AddBackward0>)
 
     Args:
-        vocab_size: V.
+        vocab_size: V, the size of the vocabulary.
         embedding_dim: D, the width of the vectors.
-
-    Raises:
-        RuntimeError, TypeError, ZeroDivisionError: from Python and torch, if V or D is not a size.
     """
 
     def __init__(self, vocab_size, embedding_dim):
@@ -79,6 +76,7 @@ class SoftmaxLoss(nn.Module):
         return loss
 
     def extra_repr(self):
+        """The settings that `print(loss)` shows."""
         return f"vocab_size={self.vocab_size}, embedding_dim={self.embedding_dim}"
 
 
@@ -92,10 +90,11 @@ class SampledSoftmaxLoss(SoftmaxLoss):
     close to Zipf's law. Draws are repeated until there are `num_samples` different tokens.
 
     A frequent token is in almost every sample, and a rare token in few. To correct for this, the
-    logarithm of a token's expected count in the sample, 1 − (1 − P)^tries, is subtracted from its
-    score. This is the candidate sampling of TensorFlow, as in AllenNLP's `SampledSoftmaxLoss`; the
-    idea is from Bengio and Senécal 2008 and Jean et al. 2015. If a sampled token is the target of a
-    row, it is left out in this row.
+    logarithm of each token's expected count in the sample is subtracted from its score. The
+    expected count is 1 − (1 − P)^tries, where P is the probability of the token in one draw, and
+    tries is the number of draws. This is the candidate sampling of TensorFlow, as in AllenNLP's
+    `SampledSoftmaxLoss`; the idea is from Bengio and Senécal 2008 and Jean et al. 2015. If a
+    sampled token is the target of a row, it is left out in this row.
 
     The loss in training mode is lower than the full loss, because the target has fewer competitors.
     The two must not be compared. Call `.eval()` to measure.
@@ -104,7 +103,8 @@ class SampledSoftmaxLoss(SoftmaxLoss):
     sample on every device.
 
     Args:
-        vocab_size, embedding_dim: V and D.
+        vocab_size: V, the size of the vocabulary.
+        embedding_dim: D, the width of the vectors.
         num_samples: S, the number of different tokens in a sample, less than V. (With all V tokens
             `SoftmaxLoss` is exact and cheaper.)
         sparse: whether the weights get sparse gradients. `training.train` and
@@ -196,6 +196,7 @@ class SampledSoftmaxLoss(SoftmaxLoss):
         )
 
     def extra_repr(self):
+        """The settings that `print(loss)` shows."""
         return f"{super().extra_repr()}, num_samples={self.num_samples}, sparse={self.sparse}"
 
 
@@ -232,7 +233,7 @@ def log_uniform(ranks, vocab_size):
 
     Args:
         ranks: whole numbers, a tensor of any shape.
-        vocab_size: V.
+        vocab_size: V, the size of the vocabulary.
 
     Returns:
         A tensor of the same shape, in float64, or in float32 on Apple's GPUs, which lack float64.
@@ -247,8 +248,8 @@ def log_uniform_sample(vocab_size, num_samples):
     The draws are made on the CPU with torch's global generator.
 
     Returns:
-        (ranks, tries): (S,) long, the ranks in the order in which each was first drawn; and the
-        number of draws until then.
+        ranks (S,) long, in the order in which each was first drawn, and the number of draws that
+        were needed, an int.
 
     Raises:
         ValueError: `num_samples` is not in 1..V.

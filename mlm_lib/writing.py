@@ -3,7 +3,7 @@
 `write` starts with a text of `[MASK]` tokens only. At each step the model predicts the token at
 every blank, some blanks are filled, and the next step sees them. If one blank is filled at a time,
 at a position that is chosen by what is visible, then the texts have exactly the probabilities that
-the chain rule gives with the model's predictions. Two shortcuts change these probabilities:
+the chain rule gives with the model's predictions. Two shortcuts change these probabilities::
 
   several tokens in a step           are drawn independently of each other, given what is visible
   choosing the position by the draw  keeps likely tokens more often than their probability says
@@ -47,18 +47,20 @@ def write(
         steps: the number of steps. None: as many as the text has blanks, so that one token is
             written in each step. A text with fewer blanks than `steps` takes one step per blank.
         rule: which blanks are filled in a step, and with which tokens.
-            "random": blanks at random positions. Their tokens are drawn from the model's
-            distribution. With one token per step the texts have the model's probabilities.
-            "confident": the blanks at which the most likely token has the highest probability.
-            Their tokens are drawn. With one token per step the texts have the probabilities of the
-            chain rule in this order.
-            "threshold": all blanks at which the most likely token has a probability above
-            `threshold`, or the single most confident blank if there is none. Their tokens are
-            drawn. The number of steps follows from the text.
-            "keep_confident": tokens are drawn at all blanks, and the most likely draws are kept.
-            The texts are biased towards likely tokens.
-            "greedy": the blanks of "confident", but with the most likely token instead of a drawn
-            one.
+
+            - "random": blanks at random positions. Their tokens are drawn from the model's
+              distribution. With one token per step the texts have exactly the probabilities of the
+              chain rule.
+            - "confident": the blanks at which the most likely token has the highest probability.
+              Their tokens are drawn. With one token per step this is exact, too.
+            - "threshold": all blanks at which the most likely token has a probability above
+              `threshold`, or the single most confident blank if there is none. Their tokens are
+              drawn. The number of steps follows from the text.
+            - "keep_confident": tokens are drawn at all blanks, and the most likely draws are kept.
+              The texts are biased towards likely tokens.
+            - "greedy": the blanks of "confident", but with the most likely token instead of a drawn
+              one.
+
         temperature: the logits are divided by this number before a token is drawn. Confidence is
             computed from the original logits.
         given: for each text either a list of its ids, with `[MASK]` at the blanks, or None for a
@@ -306,9 +308,9 @@ class IdealReader(nn.Module):
                 `MaskedLanguageModel`.
 
         Returns:
-            A dictionary with "logits", float64: (B, T, V), or with labels (N, V) at the labelled
-            positions; −∞ at tokens that are impossible. With labels also "loss", the mean over the
-            labels, in nats.
+            A dictionary. Its "logits" are float64 (B, T, V), or with labels (N, V) at the labelled
+            positions, and −∞ at tokens that are impossible. With labels there is also "loss", the
+            mean over the labels, in nats.
 
         Raises:
             ValueError: the grammar has no document of this length; or, unless `lost`, no document

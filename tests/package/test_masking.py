@@ -533,14 +533,14 @@ def masks(**options):
     return MaskingCollator(TOKENIZER, **{"rate": 0.3, "seed": 5} | options)
 
 
-def epochs_of(workers, number=3, collator=None, rows=ROWS, told=True, **options):
+def epochs_of(workers, number=3, collator=None, rows=ROWS, set_epoch=True, **options):
     """The labels of some epochs of one DataLoader, a list of batches for each."""
     collator = collator or masks()
     batches = DataLoader(rows, 4, collate_fn=collator, num_workers=workers, **options)
     found = []
     for epoch in range(number):
         torch.manual_seed(3)  # torch's own seed does not matter
-        if told:
+        if set_epoch:
             collator.set_epoch(epoch)
         found.append([fields["labels"] for fields in batches])
     return found
@@ -598,8 +598,8 @@ def test_the_masks_of_an_epoch_do_not_depend_on_the_number_of_workers(workers):
     assert all(map(equal, epochs, epochs_of(0))) and all_new(epochs)
 
 
-def untold(workers, collator, seed=3, number=3, persistent=False):
-    """The labels of some epochs of a DataLoader that nobody tells the epoch."""
+def without_set_epoch(workers, collator, seed=3, number=3, persistent=False):
+    """The labels of some epochs of a DataLoader whose collator is never told the epoch."""
     torch.manual_seed(seed)
     options = {"num_workers": workers, "persistent_workers": persistent}
     batches = DataLoader(ROWS, 4, collate_fn=collator, **options)
@@ -621,9 +621,9 @@ MAKERS = {
 def test_each_epoch_has_new_masks_though_nobody_tells_it_and_a_run_can_be_repeated(
     make, workers, persistent
 ):
-    epochs = untold(workers, make(), persistent=bool(persistent))
+    epochs = without_set_epoch(workers, make(), persistent=bool(persistent))
     assert all_new(epochs)
-    assert all(map(equal, epochs, untold(workers, make(), persistent=bool(persistent))))
+    assert all(map(equal, epochs, without_set_epoch(workers, make(), persistent=bool(persistent))))
     # No two batches of a run have the same draws, in whatever epoch: their rows are of one length.
     each = [tuple(labels.flatten().tolist()) for epoch in epochs for labels in epoch]
     assert len(set(each)) == len(each) == 30
@@ -631,10 +631,10 @@ def test_each_epoch_has_new_masks_though_nobody_tells_it_and_a_run_can_be_repeat
 
 @quiet
 def test_the_seed_matters_in_workers_as_well_and_so_does_torchs_own():
-    first = untold(2, masks())
-    assert not any(map(equal, first, untold(2, masks(seed=6))))
-    assert not any(map(equal, first, untold(2, masks(), seed=4)))
-    assert all(map(equal, first, untold(1, masks())))
+    first = without_set_epoch(2, masks())
+    assert not any(map(equal, first, without_set_epoch(2, masks(seed=6))))
+    assert not any(map(equal, first, without_set_epoch(2, masks(), seed=4)))
+    assert all(map(equal, first, without_set_epoch(1, masks())))
 
 
 class Kept(torch.nn.Module):
