@@ -41,7 +41,8 @@ class Family:
             several of theirs, one below the other, their names are a tuple in the order of our
             rows.
         projection: their linear layer from hidden states to scores of the vocabulary.
-        config_names: {our setting: their setting}, for settings that both sides have.
+        config_names: {our setting: their setting}, for settings that both sides have. The names of
+            activations are translated as well.
         our_settings: a function of their configuration that returns {our setting: value}. It is
             needed where a setting of ours is more than one of theirs under another name; what it
             returns replaces what `config_names` found.
@@ -142,22 +143,17 @@ GLOBAL, LOCAL = "full_attention", "sliding_attention"  # what ModernBERT's `laye
 
 
 def _our_bert_settings(theirs):
-    """The activation under our name, and whether attention has a dropout of its own."""
+    """The dropout of attention: None where it is that of the hidden values.
+
+    With None it follows when a user changes `dropout`.
+    """
     attention = theirs.attention_probs_dropout_prob
-    return {
-        "activation": OUR_ACTIVATIONS.get(theirs.hidden_act, theirs.hidden_act),
-        # With None, the dropout of attention follows when a user changes `dropout`.
-        "attention_dropout": None if attention == theirs.hidden_dropout_prob else attention,
-    }
+    return {"attention_dropout": None if attention == theirs.hidden_dropout_prob else attention}
 
 
 def _their_bert_settings(ours):
-    """The activation under transformers' name, and the dropout of attention as a number."""
-    activation = THEIR_ACTIVATIONS.get(ours.activation, ours.activation)
-    return {
-        "hidden_act": choice("activation", activation, ACT2FN),
-        "attention_probs_dropout_prob": ours.attention_dropout_p,
-    }
+    """The dropout of attention, as a number."""
+    return {"attention_probs_dropout_prob": ours.attention_dropout_p}
 
 
 def _our_modernbert_settings(theirs):
@@ -359,6 +355,9 @@ def _our_config(theirs, family):
         ValueError: a setting of theirs that our encoders do not have.
     """
     settings = {ours: getattr(theirs, name, None) for ours, name in family.config_names.items()}
+    if "activation" in settings:
+        activation = settings["activation"]
+        settings["activation"] = OUR_ACTIVATIONS.get(activation, activation)
     config = family.config_class(**settings | family.our_settings(theirs))
     ordinary = _their_config(config, family, tied=True)
     for name in (*DECODER_SETTINGS, *family.unsupported):
@@ -372,6 +371,9 @@ def _our_config(theirs, family):
 def _their_config(ours, family, tied):
     """Their configuration from ours."""
     settings = {name: getattr(ours, each) for each, name in family.config_names.items()}
+    if "activation" in family.config_names:
+        activation = THEIR_ACTIVATIONS.get(ours.activation, ours.activation)
+        settings[family.config_names["activation"]] = choice("activation", activation, ACT2FN)
     settings |= family.their_settings(ours) | {"tie_word_embeddings": tied}
     return AutoConfig.for_model(family.model_class.config_class.model_type, **settings)
 
@@ -382,9 +384,10 @@ def _family_of(model):
         return None
     encoder = model.embedder
     for family in FAMILIES.values():
-        if isinstance(encoder, family.encoder_class):
-            if isinstance(encoder.config, family.config_class) and _has_the_usual_head(model):
-                return family
+        # A class derived from a configuration of ours belongs to a family of its own, or to none.
+        fits = isinstance(encoder, family.encoder_class)
+        if fits and type(encoder.config) is family.config_class:
+            return family if _has_the_usual_head(model) else None
     return None
 
 
