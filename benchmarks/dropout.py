@@ -1,7 +1,7 @@
-"""`mlm_lib.encoder.drop` against `F.dropout`, on a processor: `python -m benchmarks.dropout`.
+"""`mlm_lib.encoder.drop` against `F.dropout`, on a CPU: `python -m benchmarks.dropout`.
 
-Tensors have the encoder's shapes; one thread, then two. The forward pass is timed; backward, both
-make the same product of the gradient.
+The tensors have the shapes of the encoder's tensors. They are measured on one thread, then on two.
+Only the forward pass is timed, because the backward pass of both sides is the same product.
 """
 
 from functools import partial
@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from benchmarks.turns import arguments, compared, report
 from mlm_lib.encoder import drop
 
-SHARE = 0.1
+P = 0.1  # the probability that a value is dropped
 SHAPES = {
     "hidden, 32 × 32 × 64": (32, 32, 64),
     "hidden, 16 × 128 × 256": (16, 128, 256),
@@ -33,7 +33,7 @@ def rows(args):
                 values = torch.randn(shape).to(dtype)
                 yield compared(
                     f"{what}, {threads} thread{'s' * (threads > 1)}", precision, "F.dropout",
-                    [partial(F.dropout, values, SHARE), partial(drop, values, SHARE)],
+                    [partial(F.dropout, values, P), partial(drop, values, P)],
                     calls=2, seconds=3.0, quick=args.quick,
                 )  # fmt: skip
 

@@ -1,6 +1,6 @@
-"""The model against transformers' `BertForMaskedLM`, in one process: `python -m benchmarks.model`.
+"""Our model against transformers' `BertForMaskedLM`, in one process: `python -m benchmarks.model`.
 
-Same weights, same batch, same precision, same optimizer.
+Both sides have the same weights, batch, precision and optimizer.
 """
 
 import json
@@ -25,11 +25,11 @@ BATCH, LENGTH, RATE = 16, 128, 0.15
 STEP_CLAIMS = {30522: 3.0, 8192: 1.7}  # vocabulary size: times as fast
 MEMORY_CLAIM, MEMORY_BATCH = 5.0, 32
 INFERENCE_CLAIMS = {"fp32": 0.95, "bf16": 1.0}
-AUTO_CLAIM = 0.97  # of the faster precision's speed
+AUTO_CLAIM = 0.97  # precision "auto" has at least this share of the faster precision's speed
 
 
 def rows(args):
-    """A training step, the head's memory and loss, and inference, each in each precision."""
+    """The rows for a training step, for the head's memory and loss, and for inference."""
     for vocab_size, claim in STEP_CLAIMS.items():
         for precision in precisions():
             yield compared(
@@ -61,16 +61,20 @@ def rows(args):
 
 
 def precisions():
-    """fp32, and bf16 where the processor is faster in it."""
+    """The precisions to measure: fp32, and bf16 where the CPU is faster in it."""
     return ["fp32", "bf16"] if precision_taken("cpu")[0] == "bf16" else ["fp32"]
 
 
 def precision_context(precision):
+    """Autocast to bf16, or nothing."""
     return torch.autocast("cpu", torch.bfloat16) if precision == "bf16" else nullcontext()
 
 
 def both(vocab_size):
-    """transformers' model, ours with the same weights, and a batch. Dropout is BERT's, 0.1."""
+    """transformers' model, ours with the same weights, and a batch: ids and labels.
+
+    The probability of dropout is that of BERT, 0.1.
+    """
     config = BertConfig(
         vocab_size=vocab_size,
         hidden_size=WIDTH,
@@ -85,7 +89,7 @@ def both(vocab_size):
 
 
 def training_step(vocab_size, precision):
-    """Forward, loss, backward and AdamW, of both sides."""
+    """A training step of each side: forward pass, loss, backward pass and AdamW."""
     theirs, ours, input_ids, labels = both(vocab_size)
     attention_mask = torch.ones_like(input_ids)
     return (
@@ -95,12 +99,12 @@ def training_step(vocab_size, precision):
 
 
 def our_step(precision):
-    """The same of our side alone."""
+    """A training step of our side alone."""
     return training_step(8192, precision)[1]
 
 
 def step(model, loss, precision):
-    """A function that makes a training step of a model."""
+    """A function that makes one training step of a model with the loss that `loss()` computes."""
     optimizer = torch.optim.AdamW(model.train().parameters(), lr=1e-4, fused=True)
 
     def run():
@@ -114,7 +118,10 @@ def step(model, loss, precision):
 
 
 def linear_and_loss(vocab_size, precision):
-    """Logits of 15% of the places, their loss and the way back: in one function, and in parts."""
+    """The logits of 15% of the positions, their loss and the backward pass.
+
+    The first side is torch's one function for all of this; the second is ours, in two parts.
+    """
     dtype = torch.bfloat16 if precision == "bf16" else torch.float32
     hidden = torch.randn(round(RATE * BATCH * LENGTH), WIDTH, dtype=dtype, requires_grad=True)
     weight = (0.02 * torch.randn(vocab_size, WIDTH)).to(dtype).requires_grad_()
@@ -130,7 +137,7 @@ def linear_and_loss(vocab_size, precision):
 
 
 def inference(precision, *, padded):
-    """The encoder's forward pass without gradients, of both sides."""
+    """The encoder's forward pass without gradients, on both sides."""
     theirs, ours, input_ids, _ = both(8192)
     lengths = torch.randint(LENGTH // 3, LENGTH + 1, (BATCH, 1)) if padded else LENGTH
     attention_mask = (torch.arange(LENGTH) < lengths).expand(BATCH, LENGTH).long()
@@ -147,7 +154,7 @@ def inference(precision, *, padded):
 
 
 def head_memory(vocab_size):
-    """Megabytes that the head adds at its peak, through loss and backward."""
+    """The peak extra memory of the head in forward pass, loss and backward pass, in megabytes."""
     theirs, ours, _, _ = both(vocab_size)
     hidden = torch.randn(MEMORY_BATCH, LENGTH, WIDTH, requires_grad=True)
     shape = hidden.shape[:2]
@@ -158,14 +165,14 @@ def head_memory(vocab_size):
         F.cross_entropy(logits.view(-1, vocab_size), labels.view(-1)).backward()
 
     def our_head():
-        asked = labels != IGNORE
-        masked_cross_entropy(ours.head(hidden, asked), labels[asked]).backward()
+        labelled = labels != IGNORE
+        masked_cross_entropy(ours.head(hidden, labelled), labels[labelled]).backward()
 
     return [peak_memory(head) / 1e6 for head in (their_head, our_head)]
 
 
 def peak_memory(run):
-    """The largest number of bytes alive at once during a call, over those at its start."""
+    """The largest number of bytes in use at once during a call, minus those in use at its start."""
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as recorded:
         run()
     with tempfile.TemporaryDirectory() as folder:

@@ -1,7 +1,7 @@
 """Unpadded against padded, and ModernBERT against transformers': `python -m benchmarks.modern`.
 
-Same weights, same batch, same precision. `--ways` compares ways to keep documents apart in
-attention instead.
+Both sides have the same weights, batch and precision. With `--ways` the program compares ways to
+keep documents apart in attention instead.
 """
 
 import statistics
@@ -23,18 +23,18 @@ from mlm_lib.pretrained import from_hf, load_checkpoint
 from mlm_lib.unpadded import Padded, Unpadded
 
 LAYERS, WIDTH, HEADS = 4, 256, 4
-BATCHES = 32, 256  # reviews; the claim is made for the last
+BATCHES = 32, 256  # numbers of reviews in a batch; the claim is made for the larger batch
 CLAIM, STEP_CLAIM = 1.3, 1.25
 BASE = {"layers": 22, "width": 768, "heads": 12, "vocab_size": 50368}  # ModernBERT-base
 SMALL = {"layers": 4, "width": 256, "heads": 4, "vocab_size": 50368}
-SHAPES = {  # what: sizes, rows, tokens of a row or None for reviews
+SHAPES = {  # {what: (sizes, number of rows, tokens of a row; None: reviews of any length)}
     "4 layers of 256, 16 × 128": (SMALL, 16, 128),
     "4 layers of 256, 32 reviews": (SMALL, 32, None),
 }
 
 
 def rows(args):
-    """Unpadded against padded, then a training step against transformers'."""
+    """The rows for unpadded against padded, and for a training step against transformers'."""
     for count in BATCHES:
         batch = reviews(count)
         for kind, model in models().items():
@@ -52,19 +52,19 @@ def rows(args):
 
 
 def models():
-    """Encoders of one size at V = 8,192: that of today, and BERT's, without dropout and with."""
+    """Three models of one size at V = 8,192: ModernBERT, BERT without and with dropout."""
     sizes = {"num_layers": LAYERS, "num_heads": HEADS}
     today = ModernConfig(8192, WIDTH, intermediate_size=3 * WIDTH // 2, **sizes)
     plain, usual = (
-        EncoderConfig(8192, WIDTH, intermediate_size=4 * WIDTH, dropout=share, **sizes)
-        for share in (0.0, 0.1)
+        EncoderConfig(8192, WIDTH, intermediate_size=4 * WIDTH, dropout=p, **sizes)
+        for p in (0.0, 0.1)
     )
     configs = {"": today, "BERT, ": plain, "BERT with dropout, ": usual}
     return {kind: MaskedLanguageModel.from_config(config) for kind, config in configs.items()}
 
 
 def reviews(count):
-    """A masked batch of reviews of the course, each as long as it is, padded to the longest."""
+    """A masked batch of whole reviews of the course, padded to the longest of them."""
     _, tokenizer = load_checkpoint("course-bert")
     texts = load_corpus("reviews")
     picked = torch.randperm(len(texts), generator=torch.Generator().manual_seed(0))[:count]
@@ -73,7 +73,10 @@ def reviews(count):
 
 
 def unpadded_rows(kind, model, batch, count, quick):
-    """A row for each precision, in real tokens a second; the encoder of today also without loss."""
+    """A row for each precision, in real tokens a second.
+
+    ModernBERT is measured in inference as well, the others in a training step only.
+    """
     inputs, real = (batch["input_ids"], batch["attention_mask"]), batch["attention_mask"].sum()
     losses = []
 
@@ -103,9 +106,10 @@ def unpadded_rows(kind, model, batch, count, quick):
 
 
 def training_step(precision, sizes, rows, length, *, sparse=False):
-    """Forward, loss, backward and AdamW: transformers', and ours.
+    """A training step of transformers' ModernBERT and of ours.
 
-    With `sparse`, transformers' head computes the labelled positions only, as ours always does.
+    A step is forward pass, loss, backward pass and AdamW. With `sparse`, transformers' head
+    computes the labelled positions only, as ours always does.
     """
     config = ModernBertConfig(
         vocab_size=sizes["vocab_size"],
@@ -143,7 +147,7 @@ def training_step(precision, sizes, rows, length, *, sparse=False):
 
 
 def print_ways():
-    """Attention of reviews alone, forward and backward, in ways that keep documents apart."""
+    """Print how long attention takes, forward and backward, in each of the `WAYS`."""
     real = reviews(BATCHES[-1])["attention_mask"].bool()
     print(f"{versions()}\n")
     print("| way | precision | forward and backward ms |\n|---|---|---:|")
@@ -163,26 +167,26 @@ def print_ways():
 
 
 def one_by_one(real, *parts):
-    """A call for each document: (N, A, D) thrice to (N, A·D)."""
+    """One call of attention for each document: (N, A, D) thrice to (N, A·D)."""
     layout = Unpadded(real)
     layout.calls = [(1, length) for count, length in layout.calls for _ in range(count)]
     return layout.mix(*parts, attend)[0]
 
 
 def by_length(real, *parts):
-    """A call for all documents of one length, as the package does."""
+    """One call of attention for all documents of one length, as the package does it."""
     return Unpadded(real).mix(*parts, attend)[0]
 
 
 def padded_again(real, *parts):
-    """Padding is put back for attention alone, masked, and taken away again."""
+    """Padding is put back for attention only, masked there, and left out again afterwards."""
     layout, padded = Unpadded(real), Padded(real, real.shape, real.device)
     rows = [layout.put(part.flatten(1)).unflatten(-1, (HEADS, -1)) for part in parts]
     return layout.take(padded.mix(*rows, attend)[0])
 
 
 def one_mask(real, *parts):
-    """One row of all tokens, and a mask of who shares a document with whom, (N, N)."""
+    """One row of all tokens, with a mask (N, N) that is True within each document."""
     document = real.nonzero()[:, 0]
     query, key, value = (part.transpose(0, 1)[None] for part in parts)
     mask = document[:, None] == document

@@ -1,10 +1,10 @@
 """Conversion between transformers' models and ours: `from_hf` and `to_hf`.
 
-Both functions copy the weights, so that the two models give the same logits and can be changed
-apart from each other. A family of models, such as BERT, is one entry of the table `FAMILIES`, and
-the entry says all in which families differ: the classes, the names of the weights, and the names of
-the settings. To support another family, add an entry. Built in the lesson on the masked language
-model.
+Both functions copy the weights. The two models therefore give the same logits, and a change of one
+does not change the other. A family of models, such as BERT, is one entry of the table `FAMILIES`.
+The entry holds everything in which families differ: the classes, the names of the weights, and the
+names of the settings. To support another family, add an entry. Built in the lesson on the masked
+language model.
 """
 
 from collections.abc import Callable
@@ -29,7 +29,9 @@ from mlm_lib.modern import ModernConfig, ModernEncoder
 
 @dataclass(frozen=True)
 class Family:
-    """All that `from_hf`, `to_hf` and `load_checkpoint` have to know about one family of models.
+    """What `from_hf`, `to_hf` and `load_checkpoint` have to know about one family of models.
+
+    "Ours" is a name of this package, "theirs" a name of transformers.
 
     Args:
         model_class: transformers' class of the model with its masked-LM head.
@@ -41,17 +43,20 @@ class Family:
             several of theirs, one below the other, their names are a tuple in the order of our
             rows.
         projection: their linear layer from hidden states to scores of the vocabulary.
-        config_names: {our setting: their setting}, for settings that both sides have.
-        our_settings: a function of their configuration that returns {our setting: value}. It is
-            needed where a setting of ours is more than one of theirs under another name; what it
-            returns replaces what `config_names` found.
-        their_settings: the same in the other direction, a function of our configuration.
-        second_bias: a second name of the bias of the projection in their files, whose values
-            transformers never uses when the two differ; None if there is no such name.
+        config_names: {our setting: their setting}, for settings that both sides have. The names of
+            activations are translated as well.
+        our_settings: a function of their configuration that returns {our setting: value}, for
+            settings that need more than another name. Its values replace those that `config_names`
+            found.
+        their_settings: a function of our configuration that returns {their setting: value}; the
+            same for the other direction.
+        second_bias: a second name that the bias of the projection has in their state dictionary.
+            If the two differ, transformers does not use this one. None if there is no second name.
         unsupported: settings of theirs that our encoder does not have. They must have the value
             that `to_hf` would give them; a model with another value is refused.
-        read_besides: further settings that `load_checkpoint` hands to transformers, because weights
-            depend on them. Settings of a file that are named nowhere in the entry are not read.
+        other_settings: further settings that `load_checkpoint` passes on to transformers, because
+            they decide which weights a model has. A setting of a config.json that is named nowhere
+            in the entry is not read.
     """
 
     model_class: type[PreTrainedModel]
@@ -64,7 +69,7 @@ class Family:
     their_settings: Callable[..., dict]
     second_bias: str | None = None
     unsupported: tuple[str, ...] = ()
-    read_besides: tuple[str, ...] = ()
+    other_settings: tuple[str, ...] = ()
 
     @property
     def encoder_prefix(self):
@@ -92,7 +97,7 @@ class Family:
         All others are ignored, because a setting of a file that nobody has looked at could ask
         transformers for any amount of work, or for code to be loaded.
         """
-        own = (*self.config_names.values(), *self.unsupported, *self.read_besides)
+        own = (*self.config_names.values(), *self.unsupported, *self.other_settings)
         return (*own, *DECODER_SETTINGS, *TOKEN_IDS, "tie_word_embeddings")
 
     def weight_pairs(self, num_layers, tied):
@@ -123,8 +128,8 @@ class Family:
 
 # Settings that no encoder of ours has, in any family; see `Family.unsupported`.
 DECODER_SETTINGS = ("is_decoder", "add_cross_attention", "position_embedding_type")
-# Settings that repeat what the tokenizer knows. The defaults are the ids of ModernBERT's own
-# tokenizer, and many of other tokenizers' vocabularies have no such ids.
+# Settings that repeat ids of the tokenizer. In transformers their defaults are the ids of
+# ModernBERT's own tokenizer, which a smaller vocabulary does not have.
 TOKEN_IDS = ("bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id")
 SHARED_CONFIG_NAMES = {  # of BERT and ModernBERT
     "vocab_size": "vocab_size",
@@ -142,22 +147,17 @@ GLOBAL, LOCAL = "full_attention", "sliding_attention"  # what ModernBERT's `laye
 
 
 def _our_bert_settings(theirs):
-    """The activation under our name, and whether attention has a dropout of its own."""
+    """The dropout of attention: None where it is that of the hidden values.
+
+    With None it follows when a user changes `dropout`.
+    """
     attention = theirs.attention_probs_dropout_prob
-    return {
-        "activation": OUR_ACTIVATIONS.get(theirs.hidden_act, theirs.hidden_act),
-        # With None, the dropout of attention follows when a user changes `dropout`.
-        "attention_dropout": None if attention == theirs.hidden_dropout_prob else attention,
-    }
+    return {"attention_dropout": None if attention == theirs.hidden_dropout_prob else attention}
 
 
 def _their_bert_settings(ours):
-    """The activation under transformers' name, and the dropout of attention as a number."""
-    activation = THEIR_ACTIVATIONS.get(ours.activation, ours.activation)
-    return {
-        "hidden_act": choice("activation", activation, ACT2FN),
-        "attention_probs_dropout_prob": ours.attention_dropout_p,
-    }
+    """The dropout of attention, as a number."""
+    return {"attention_probs_dropout_prob": ours.attention_dropout_p}
 
 
 def _our_modernbert_settings(theirs):
@@ -255,7 +255,7 @@ FAMILIES = {  # by what transformers calls the `model_type` of a configuration
             "hidden_activation",
             "classifier_activation",
         ),
-        read_besides=(
+        other_settings=(
             "rope_scaling",
             "attention_bias",
             "mlp_bias",
@@ -359,6 +359,9 @@ def _our_config(theirs, family):
         ValueError: a setting of theirs that our encoders do not have.
     """
     settings = {ours: getattr(theirs, name, None) for ours, name in family.config_names.items()}
+    if "activation" in settings:
+        activation = settings["activation"]
+        settings["activation"] = OUR_ACTIVATIONS.get(activation, activation)
     config = family.config_class(**settings | family.our_settings(theirs))
     ordinary = _their_config(config, family, tied=True)
     for name in (*DECODER_SETTINGS, *family.unsupported):
@@ -372,6 +375,9 @@ def _our_config(theirs, family):
 def _their_config(ours, family, tied):
     """Their configuration from ours."""
     settings = {name: getattr(ours, each) for each, name in family.config_names.items()}
+    if "activation" in family.config_names:
+        activation = THEIR_ACTIVATIONS.get(ours.activation, ours.activation)
+        settings[family.config_names["activation"]] = choice("activation", activation, ACT2FN)
     settings |= family.their_settings(ours) | {"tie_word_embeddings": tied}
     return AutoConfig.for_model(family.model_class.config_class.model_type, **settings)
 
@@ -382,9 +388,10 @@ def _family_of(model):
         return None
     encoder = model.embedder
     for family in FAMILIES.values():
-        if isinstance(encoder, family.encoder_class):
-            if isinstance(encoder.config, family.config_class) and _has_the_usual_head(model):
-                return family
+        # A class derived from a configuration of ours belongs to a family of its own, or to none.
+        fits = isinstance(encoder, family.encoder_class)
+        if fits and type(encoder.config) is family.config_class:
+            return family if _has_the_usual_head(model) else None
     return None
 
 

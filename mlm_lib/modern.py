@@ -88,7 +88,9 @@ class ModernConfig:
         whole_number("window", self.window, least=2)  # a window of 1 would hold the token alone
         H, A = self.hidden_size, self.num_heads
         if H // A % 2:
-            raise ValueError(f"hidden_size={H} / num_heads={A} is odd; rotary positions turn pairs")
+            raise ValueError(
+                f"hidden_size={H} / num_heads={A} is odd; rotary positions rotate pairs"
+            )
         for name in ("embedding_dropout", "attention_dropout", "mlp_dropout"):
             setattr(self, name, probability(name, getattr(self, name)))
         for name in ("global_theta", "local_theta", "initializer_cutoff"):
@@ -129,7 +131,7 @@ class RotaryEmbedding:
     """The cosines and sines that rotate vectors by their positions.
 
     Angles, cosines and sines are computed in float32, whatever the precision of the model, because
-    transformers computes them so and checkpoints were trained with them.
+    transformers does the same, and checkpoints were trained with these values.
 
     Args:
         positions: (N,) whole numbers, the positions of the vectors.

@@ -76,6 +76,7 @@ def load_checkpoint(name="course-bert", *, device="cpu"):
     theirs, missing = _read_model(folder)
     tokenizer = _read_tokenizer(folder, theirs.config)
     _refuse_larger(tokenizer, theirs.config.vocab_size)
+    model = from_hf(theirs)
     doubts = _doubts(tokenizer, theirs.config)
     if missing:
         told = f"it has no {', '.join(missing)}: a fresh head with random weights stands there"
@@ -86,7 +87,7 @@ def load_checkpoint(name="course-bert", *, device="cpu"):
         doubts.append(f"{len(broken)} of its weights hold NaN or infinity, such as {broken[0]}")
     if doubts:
         warnings.warn(f"{name}: {'; '.join(doubts)}", stacklevel=2)
-    return from_hf(theirs).to(device).eval(), tokenizer
+    return model.to(device).eval(), tokenizer
 
 
 def save_pretrained(model, tokenizer, folder):

@@ -277,6 +277,7 @@ BAD = {
         settings(position_embedding_type="relative_key"),
         ["position_embedding_type='relative_key'", "'absolute'"],
     ),
+    "a padding id below 0": (settings(pad_token_id=-1), ["pad_token_id=-1"]),
     "an unknown activation": (settings(hidden_act="mish"), ["activation='mish'", "gelu"]),
     "a weight missing": (without(f"bert.{DENSE}"), ["lacks 1", DENSE]),
     "a missing embedding": (without(WORD), ["lacks 1", WORD]),

@@ -124,3 +124,25 @@ def test_batches_may_be_empty(shape):
     layout = Unpadded(torch.ones(shape, dtype=torch.bool))
     parts = [layout.take(rows(shape)) for _ in range(3)]
     assert layout.put(layout.mix(*parts, attend, 2)[0]).shape == (*shape, A * D)
+
+
+@pytest.mark.parametrize("half_window", [None, 2])
+def test_the_kernel_is_told_where_documents_end(monkeypatch, half_window):
+    real = mask_of([9, 3, 0, 1])
+
+    def kernel(query, key, value, ends, same_ends, longest, same_longest, window_size):
+        assert ends is same_ends and longest == same_longest == 9
+        mixed = []
+        for start, end in zip(ends[:-1].tolist(), ends[1:].tolist()):
+            parts = [part[None, start:end] for part in (query, key, value)]
+            row = torch.ones(1, end - start, dtype=torch.bool)
+            near = half_window and window_size[0]
+            mixed.append(by_definition(parts, row, near)[0].unflatten(-1, (A, D)))
+        assert window_size == ((-1, -1) if half_window is None else (2, 2))
+        return torch.cat(mixed)
+
+    monkeypatch.setattr("mlm_lib.unpadded.varlen_attn", kernel)
+    monkeypatch.setattr(Unpadded, "_kernel_fits", lambda *_: True)
+    parts, layout = [rows(real.shape, seed) for seed in range(3)], Unpadded(real)
+    mixed = layout.put(layout.mix(*map(layout.take, parts), attend, half_window)[0])
+    assert_close(mixed, by_definition(parts, real, half_window), **exact)
