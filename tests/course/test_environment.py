@@ -190,7 +190,9 @@ def test_the_workflow_calls_the_script_that_checks_here_and_then_what_takes_long
 
 
 @pytest.mark.skipif(os.name == "nt", reason="the programs are shell scripts")
-@pytest.mark.parametrize("arguments, options", [([], "--style --site"), (["--portable"], "--style")])
+@pytest.mark.parametrize(
+    "arguments, options", [([], "--style --site"), (["--portable"], "--style")]
+)
 @pytest.mark.parametrize("fails", ["nothing", "test"])
 def test_the_script_tests_by_the_command_of_the_readme(tmp_path, arguments, options, fails):
     """With programs that only note how they were called; on other systems the site is left out."""
