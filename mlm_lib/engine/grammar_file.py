@@ -171,8 +171,8 @@ class _WorldReader:
         article, name, given = slot.groups()
         if name not in self.lists and not given:  # the value of a latent, or the article before it
             kind, words = name, self._values(name)
-            said = [article_of(word) for word in words] if article else words
-            fillers = [(word, {word: 1.0}) for word in said]
+            shown = [article_of(word) for word in words] if article else words
+            fillers = [(word, {word: 1.0}) for word in shown]
         else:  # a word from a list, which may depend on the value of a latent
             parts = self.lists.get(name, {})
             if article or not parts or (None in parts) == bool(given):
