@@ -35,7 +35,7 @@ def load_corpus(source, split="train", *, seed=0):
 
     Of a folder all such files are read, also in the folders inside it. Hidden files are left out,
     and so are files named README, LICENSE and the like and, in a layout like that of `aclImdb`, the
-    lists beside the folders `pos` and `neg`. A warning counts and names the files that are left
+    lists in the same folder as `pos` and `neg`. A warning counts and names the files that are left
     out, except the hidden ones.
 
     Args:

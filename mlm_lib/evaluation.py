@@ -169,7 +169,7 @@ def check_length(model, name, length):
         length: a number of tokens, with the special ones.
 
     Raises:
-        ValueError: the model cannot read so many tokens.
+        ValueError: the length is above the largest that the model can read.
     """
     named = "max_position_embeddings" if hasattr(model, "config") else "max_length"  # theirs, ours
     longest = getattr(_config(model), named, None)

@@ -167,7 +167,9 @@ class Grammar:
         Returns:
             A list of (T, V) float64 tensors, one for each document.
         """
-        evidence = [self._seen(*pair)[1] for pair in zip(documents, observed, strict=True)]
+        evidence = [
+            self._ids_and_evidence(*pair)[1] for pair in zip(documents, observed, strict=True)
+        ]
         return [chances.T for chances in self._chances(evidence, documents, check=check)]
 
     def surprise(self, documents, observed):
@@ -183,7 +185,7 @@ class Grammar:
         Raises:
             ValueError: what `posteriors` refuses.
         """
-        pairs = [self._seen(*pair) for pair in zip(documents, observed, strict=True)]
+        pairs = [self._ids_and_evidence(*pair) for pair in zip(documents, observed, strict=True)]
         asked, evidence = [ids[None] for ids, _ in pairs], [seen for _, seen in pairs]
         return [-chance[0].log() for chance in self._chances(evidence, documents, asked)]
 
@@ -223,7 +225,7 @@ class Grammar:
         channel = Channel(rate, mask_share, random_share, random_vocabulary_size, len(self._index))
         sums = [-self.log_prob(words) for words in documents]
         for nats, words in zip(sums, documents):
-            _possible(nats < math.inf, words)
+            _check_possible(nats < math.inf, words)
         counts = [len(words) for words in documents]
         if objective == "masked":
             surprises = self._masked_surprises(documents, channel, seed)
@@ -259,7 +261,7 @@ class Grammar:
             raise refused("words", words, "a list of words, such as text.split(),")
         return torch.tensor([self._index.get(word, -1) for word in words], dtype=torch.long)
 
-    def _seen(self, words, observed):
+    def _ids_and_evidence(self, words, observed):
         """The ids (T,) of all words, and the `Evidence` of the observed ones."""
         ids, given = self._ids(words), torch.as_tensor(observed, device="cpu")
         observed = given.bool()
@@ -306,7 +308,7 @@ class Grammar:
             for column, number in enumerate(part):
                 weights = found[:, : len(documents[number]), column]  # (A + 1, T)
                 if check:
-                    _possible((weights[-1] > 0).all(), documents[number])
+                    _check_possible((weights[-1] > 0).all(), documents[number])
                 out[number] = weights[:-1] / weights[-1]
         return out
 
@@ -347,7 +349,8 @@ class Grammar:
         return found
 
 
-def _possible(possible, words):
+def _check_possible(possible, words):
+    """Refuses a document, or the visible words of one, that the grammar cannot produce."""
     if not possible:
         message = f"no document of this grammar reads so: {' '.join(map(str, words))[:200]!r}"
         reasons = "its world is not loaded, it was cut short, or float64 ends here"

@@ -5,7 +5,8 @@ everything else; `data/course-bert/recipe.toml` is an example. Under `torchrun` 
 among the processes. The folder DIR receives `log.jsonl`, `checkpoints/`, `tokenizer/` if a new
 vocabulary is used and, at the end, `model/`, which transformers can open.
 
-Each table of a recipe holds the arguments of one class, which checks them and has their defaults::
+Each table of a recipe contains the arguments of one class. The class checks them and has defaults
+for most of them::
 
     [[data]]     TextCorpus; GrammarCorpus if corpus = "grammar"; TokenizedCorpus if `prepared`
                  names a folder. Several of these tables make a mixture.
@@ -346,7 +347,7 @@ def _tokenizer(checkpoint, data, saved_vocab, table):
 def _read_vocabulary(saved_vocab, vocab_file, lowercase=None):
     """The tokenizer of a vocab.txt, or of its copy in the folder of a resumed run."""
     file = saved_vocab or Path(path_name("vocab_file", vocab_file)).expanduser()
-    if saved_vocab and lowercase is None:  # what the files beside the original said at the start
+    if saved_vocab and lowercase is None:  # as when the run began
         config = _config_beside(saved_vocab).read_text("utf-8")
         lowercase = json.loads(config)["do_lower_case"]
     try:
@@ -362,7 +363,7 @@ def _read_vocabulary(saved_vocab, vocab_file, lowercase=None):
 
 
 def _save_vocabulary(tokenizer, vocab_file):
-    """Writes a vocab.txt, and beside it the file in which transformers keeps `do_lower_case`."""
+    """Writes a vocab.txt, and into its folder the file where transformers keeps `do_lower_case`."""
     config = {"tokenizer_class": "BertTokenizer", "do_lower_case": tokenizer.lowercase}
     write(_config_beside(vocab_file), json.dumps(config))
     tokenizer.save(vocab_file)

@@ -56,8 +56,8 @@ class DataMixture:
 
     Args:
         parts: a list of `TextCorpus`, `GrammarCorpus` and `TokenizedCorpus`.
-        settings: a dictionary of further values, beside the texts, that must be the same when a run
-            is resumed.
+        settings: a dictionary of values that must be the same when a run is resumed, in addition to
+            the texts.
         legacy: whether to make rows by the rules of an earlier version, which trained only on the
             first `max_length` ids of each text and left a tenth of the texts unused. A run that was
             begun by that version is resumed in this way, and ends as it would have ended.
@@ -116,7 +116,7 @@ class DataMixture:
         return self.rows[index]
 
     def evaluations(self, tokenizer, *, bounds=False):
-        """The evaluations on what each part holds out, and the floors of those that have one.
+        """The evaluations on the held-out rows of each part, and their floors where one is known.
 
         Args:
             tokenizer: the tokenizer of the model.
@@ -259,7 +259,7 @@ class TextCorpus:
 
 
 class GrammarCorpus:
-    """Documents of the grammar, drawn anew for each epoch, with a known floor.
+    """Documents of the grammar, with new ones in each epoch and an exactly known floor.
 
     Args:
         documents: how many documents an epoch contains.

@@ -149,7 +149,7 @@ class WordPieceTokenizer:
     def from_vocab(cls, path, *, lowercase=None):
         """Reads a tokenizer from a `vocab.txt`, which has one token per line in the order of ids.
 
-        transformers and `save_pretrained` write two more files beside it, `tokenizer.json` and
+        transformers and `save_pretrained` write two more files to its folder, `tokenizer.json` and
         `tokenizer_config.json`, with the settings of the tokenizer. Both are read, so that a cased
         tokenizer is cased again. transformers 5 writes no `vocab.txt`; then the vocabulary of
         `tokenizer.json` is used.
@@ -299,7 +299,8 @@ def _symbols_of_alphabet(characters, lowercase):
     """
     found = {}
     for character in characters:
-        # "é" becomes "e", "%" stands apart from the "a" before it, and white space leaves nothing.
+        # After the "a", a letter continues the word ("é" as "e"), a mark such as "%" becomes a word
+        # of its own, and white space disappears.
         first, *apart = split_words("a" + character, lowercase=lowercase)
         found |= dict.fromkeys(first[1:], True) | dict.fromkeys("".join(apart), False)
     return found
@@ -404,7 +405,7 @@ def _never_found(vocab):
 
 
 def _settings_beside(path):
-    """A tokenizer's settings in the files beside its `vocab.txt`, under transformers' names."""
+    """A tokenizer's settings, by name, from the files in the folder of its `vocab.txt`."""
     settings, added = {}, set()
     if path.name != "vocab.txt":  # under another name, the files may belong to another vocabulary
         return settings

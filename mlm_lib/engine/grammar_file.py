@@ -68,18 +68,18 @@ def read_worlds(path, worlds=None):
         ValueError: the file lacks a world of these names, or has a mistake. The message quotes what
             is wrong.
     """
-    with _inside(path):
+    with _place_in_errors(path):
         tables = tomllib.loads(Path(path).read_text(encoding="utf-8"))
         worlds = [worlds] if isinstance(worlds, str) else worlds
         names = tables if worlds is None else [choice("worlds", name, tables) for name in worlds]
-        found = [_Reader().world(name, tables[name]) for name in tables if name in names]
+        found = [_WorldReader().world(name, tables[name]) for name in tables if name in names]
         if not any(world.weight for world in found):
             raise ValueError("no world has a weight above 0, so there is nothing to draw")
     return found
 
 
 @contextmanager
-def _inside(place):
+def _place_in_errors(place):
     """Within this context, the message of a ValueError begins with the place of the mistake."""
     try:
         yield
@@ -87,7 +87,7 @@ def _inside(place):
         raise ValueError(f"{place}: {error}") from None
 
 
-class _Reader:
+class _WorldReader:
     """Reads and checks one world.
 
     Attributes:
@@ -100,13 +100,13 @@ class _Reader:
     """
 
     def world(self, name, table):
-        with _inside(f"world {name!r}"):
-            _table("it", table, ("weight", "latents", "words", "steps"))
-            weight = _weight("weight", table.get("weight", 1.0))
-            self.states, prior = _states(_each(_latent, table, "latents"))
-            self.lists = _each(_list, table, "words")
+        with _place_in_errors(f"world {name!r}"):
+            _checked_table("it", table, ("weight", "latents", "words", "steps"))
+            weight = _checked_weight("weight", table.get("weight", 1.0))
+            self.states, prior = _all_states(_read_each(_read_latent, table, "latents"))
+            self.lists = _read_each(_read_list, table, "words")
             self.fillers, self.kinds = {}, {}
-            steps = list(_each(self._step, table, "steps").values())
+            steps = list(_read_each(self._step, table, "steps").values())
             if all(probability < 1 for probability, _ in steps):
                 raise ValueError("no step has probability 1, so a document could be empty")
             lists = {(key, part) for key, parts in self.lists.items() for part in parts}
@@ -119,13 +119,13 @@ class _Reader:
 
     def _step(self, name, value):
         """A step as (probability, sentences), as in `World`."""
-        _table("it", value, ("probability", "sentences"))
+        _checked_table("it", value, ("probability", "sentences"))
         chance = probability("probability", value.get("probability", 1.0))
         if not chance:
             raise ValueError("probability is 0, so its sentences can never be said")
         sentences = []
-        for entry in _items("sentences", value.get("sentences"), once=False):
-            with _inside(repr(entry)):
+        for entry in _checked_items("sentences", value.get("sentences"), once=False):
+            with _place_in_errors(repr(entry)):
                 sentences.append(self._sentence(entry))
         total = torch.stack([weight for weight, _ in sentences]).sum(0)  # (Z,)
         if not total.all():
@@ -135,11 +135,11 @@ class _Reader:
     def _sentence(self, entry):
         """A sentence as (weight, places), before its weight is divided by the sum of the step."""
         entry = {"say": entry} if isinstance(entry, str) else entry
-        text = _table("it", entry, ("say", "when", "weight")).get("say")
+        text = _checked_table("it", entry, ("say", "when", "weight")).get("say")
         if not isinstance(text, str) or not text.split():
             raise ValueError("it says nothing")
-        weight = _weight("weight", entry.get("weight", 1.0))
-        possible = self._possible(_table("when", entry.get("when", {})))
+        weight = _checked_weight("weight", entry.get("weight", 1.0))
+        possible = self._possible(_checked_table("when", entry.get("when", {})))
         if not weight or not any(possible):
             raise ValueError("its weight is 0, or no choice of the latents ever leads to it")
         places = [self._place(token, possible) for token in text.split()]
@@ -167,12 +167,12 @@ class _Reader:
         """The number of the filler in each of the Z states; −1 where the sentence is impossible."""
         slot = SLOT.fullmatch(token)
         if slot is None:
-            return [self._filler(_word(token), {token: 1.0})] * len(self.states)
+            return [self._filler(_checked_word(token), {token: 1.0})] * len(self.states)
         article, name, given = slot.groups()
         if name not in self.lists and not given:  # the value of a latent, or the article before it
             kind, words = name, self._values(name)
-            said = [article_of(word) for word in words] if article else words
-            fillers = [(word, {word: 1.0}) for word in said]
+            shown = [article_of(word) for word in words] if article else words
+            fillers = [(word, {word: 1.0}) for word in shown]
         else:  # a word from a list, which may depend on the value of a latent
             parts = self.lists.get(name, {})
             if article or not parts or (None in parts) == bool(given):
@@ -196,25 +196,25 @@ class _Reader:
 # ------------------------------------------------------------------------------- parts of a world
 
 
-def _each(read, table, part):
+def _read_each(read, table, part):
     """Reads each entry of a part of a world, such as `latents`: {name: read(name, value)}."""
     found = {}
-    for name, value in _table(part, table.get(part, {})).items():
-        with _inside(f"{part}.{name}"):
+    for name, value in _checked_table(part, table.get(part, {})).items():
+        with _place_in_errors(f"{part}.{name}"):
             found[name] = read(name, value)
     return found
 
 
-def _latent(name, value):
+def _read_latent(name, value):
     """The values of a latent with their facts, as a list of ({name in a slot: word}, weight)."""
     if not isinstance(value, dict) or "rows" not in value:
-        return [({name: word}, chance) for word, chance in _chances(value, zipf=False).items()]
-    facts = str(_table("it", value, ("facts", "rows")).get("facts", "")).split()
-    if _items("facts", facts)[0] != name:
+        return [({name: word}, chance) for word, chance in _normalized(value, zipf=False).items()]
+    facts = str(_checked_table("it", value, ("facts", "rows")).get("facts", "")).split()
+    if _checked_items("facts", facts)[0] != name:
         raise ValueError(f"facts are {facts}; {name!r} comes first")
     found = []
-    for row in _items("rows", value["rows"]):
-        words = [_word(word) for word in str(row).split()]
+    for row in _checked_items("rows", value["rows"]):
+        words = [_checked_word(word) for word in str(row).split()]
         if len(words) != len(facts):
             raise ValueError(f"{row!r} has {len(words)} words for {len(facts)} facts")
         keys = [name, *(f"{name}.{fact}" for fact in facts[1:])]
@@ -222,7 +222,7 @@ def _latent(name, value):
     return found
 
 
-def _states(latents):
+def _all_states(latents):
     """All Z combinations of values of the latents, and their probabilities (Z,)."""
     states, prior = [], []
     for rows in itertools.product(*latents.values()):
@@ -231,25 +231,25 @@ def _states(latents):
     return states, torch.tensor(prior, dtype=torch.float64) / sum(prior)
 
 
-def _list(name, value):
+def _read_list(name, value):
     """A list of words as {value of a latent: {word: probability}}; the value may be None."""
     per_value = isinstance(value, dict) and all(
         isinstance(part, list | dict) for part in value.values()
     )
     parts = value if per_value else {None: value}
-    return {key: _chances(part, zipf=True) for key, part in parts.items()}
+    return {key: _normalized(part, zipf=True) for key, part in parts.items()}
 
 
-def _chances(value, zipf):
+def _normalized(value, zipf):
     """{word: probability} from a table of weights or from a list of words.
 
     The words of a list have equal weights or, with `zipf`, weights 1, 1/2, 1/3, … by Zipf's law.
     """
     if isinstance(value, list):
-        words = enumerate(_items("it", value), 1)
-        value = {_word(word): 1 / rank if zipf else 1 for rank, word in words}
-    for word, weight in _table("it", value).items():
-        _weight(_word(word), weight)
+        words = enumerate(_checked_items("it", value), 1)
+        value = {_checked_word(word): 1 / rank if zipf else 1 for rank, word in words}
+    for word, weight in _checked_table("it", value).items():
+        _checked_weight(_checked_word(word), weight)
     total = sum(value.values())
     if not total:
         raise ValueError("it is empty, or all weights are 0")
@@ -268,7 +268,7 @@ def article_of(word):
 # ------------------------------------------------------------------------------------ guards
 
 
-def _table(name, value, keys=None):
+def _checked_table(name, value, keys=None):
     """The value, if it is a table that has no other keys."""
     if not isinstance(value, dict):
         raise refused(name, value, "a table")
@@ -278,7 +278,7 @@ def _table(name, value, keys=None):
     return value
 
 
-def _items(name, values, once=True):
+def _checked_items(name, values, once=True):
     """The values, if they are a list that is not empty and, with `once`, has nothing twice."""
     if not isinstance(values, list) or not values:
         raise refused(name, values, "a list that holds something")
@@ -288,14 +288,14 @@ def _items(name, values, once=True):
     return values
 
 
-def _word(word):
+def _checked_word(word):
     """The word, if it is one token of the grammar."""
     if not isinstance(word, str) or not WORD.fullmatch(word):
         raise ValueError(f"{word!r} is not one word of a-z, one number, or one of . , : ; ? -")
     return word
 
 
-def _weight(name, value):
+def _checked_weight(name, value):
     """The value, if it is 0 or a number within the limits for weights."""
     if type(value) in (int, float) and (value == 0 or SMALL <= value <= LARGE):  # NaN is neither
         return value

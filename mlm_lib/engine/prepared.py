@@ -48,7 +48,7 @@ class TokenizedCorpus:
     Args:
         corpus: a file or a folder, as in `load_corpus`. Each single file must fit into memory; a
             folder need not.
-        prepared: the folder of the rows. If it holds none, they are made.
+        prepared: the folder of the rows. If it has no rows yet, they are made.
         workers: how many processes make the rows; None is one for each CPU core.
         validation: a file or folder of texts to evaluate on, which must fit into memory. Then every
             text of the corpus is trained on.
@@ -106,7 +106,7 @@ class TokenizedCorpus:
             max_length: the length of the longest row, with `[CLS]` and `[SEP]`; at least 3.
 
         Raises:
-            ValueError: the folder holds rows of other texts, of another tokenizer or length, or
+            ValueError: the folder has rows of other texts, of another tokenizer or length, or
                 damaged rows; or a file cannot be read as texts (see `read_texts`).
         """
         from datasets import (
@@ -122,7 +122,9 @@ class TokenizedCorpus:
             "validation_share": self.share,
             "columns": sorted({column for _, column in self.files}),
         }
-        record_file = self.folder / "prepared.json"  # written last: without it all is made anew
+        record_file = (
+            self.folder / "prepared.json"
+        )  # written last; without it, all rows are made again
         self.folder.mkdir(parents=True, exist_ok=True)
         with FileLock(self.folder / ".lock"):  # of several processes, the first makes the rows
             record = self._read_record(record_file)
@@ -314,11 +316,11 @@ def tokenized_rows(files, tokenizer, max_length, share=HELD_OUT_SHARE, counts=No
     """Yields the rows of some files, each as {input_ids, length, held}.
 
     Args:
-        files: pairs (file, column), as of `text_files`.
-        tokenizer, max_length: as of `TokenizedCorpus.encode`.
+        files: pairs (file, column), as `text_files` returns them.
+        tokenizer, max_length: as in `TokenizedCorpus.encode`.
         share: the share of the texts that is held out.
         counts: a Counter, to which the `COUNTS` of these files are added; None counts nothing.
-        doubts: a list, to which doubts about the files are added, as of `texts_of`.
+        doubts: a list, to which doubts about the files are added, as in `texts_of`.
     """
     special = set(tokenizer.all_special_ids)
     counts = Counter() if counts is None else counts

@@ -51,7 +51,7 @@ def read_recipe(file=None, options=None):
 
     Raises:
         OSError: the file cannot be read.
-        ValueError: the file is not TOML, or holds a table that does not exist.
+        ValueError: the file is not TOML, or has a table that a recipe does not have.
     """
     tables = {} if file is None else _read_toml(file)
     recipe, options = fill_in_defaults(tables), options or {}  # this also checks the tables
@@ -79,7 +79,8 @@ def fill_in_defaults(tables):
     {'hidden_size': 128, 'num_layers': 4, 'num_heads': 2}
 
     Raises:
-        ValueError: a table that does not exist, or a value where a table is needed.
+        ValueError: `tables` has a table that a recipe does not have, or a value of another kind
+            where a table is needed.
     """
     recipe = DEFAULTS | tables
     for name, value in recipe.items():
@@ -119,8 +120,8 @@ def build_from_table(table, build, values, /, *arguments, **settings):
         arguments, settings: further arguments of `build`, which a recipe cannot set.
 
     Raises:
-        ValueError: a key that `build` does not have, a missing key, a value of a wrong type, or a
-            value that `build` refuses.
+        ValueError: the table has a key that `build` does not have, lacks a key that `build` needs,
+            or has a value of a wrong type or one that `build` refuses.
     """
     call = signature(build)
     parameters = list(call.parameters.values())[len(arguments) :]

@@ -59,7 +59,7 @@ def read_texts(source, without=()):
 
 
 def text_files(source, without=()):
-    """The files that a source stands for, without reading them.
+    """Finds the files of a source without reading them.
 
     Args:
         source, without: as in `read_texts`.
@@ -159,14 +159,14 @@ def _sorted_out(folder, unwanted):
         raise error  # by default `os.walk` skips a folder that cannot be opened
 
     for place, folders, names in os.walk(folder, onerror=refuse):
-        # Hidden folders are skipped, because .ipynb_checkpoints, for example, holds copies.
+        # Hidden folders are skipped, because .ipynb_checkpoints, for example, contains copies.
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         here = Path(place)
         for name in folders:
             if (here / name).is_symlink():  # it may lead back to a folder that contains it
                 leave("link to a folder", here / name)
         # In aclImdb the texts are in folders that are named after their labels, with lists of film
-        # pages beside these folders.
+        # pages in the folder that contains these folders.
         parts = [here, *(here / name for name in ("train", "test") if name in folders)]
         labelled = any((part / "pos").is_dir() and (part / "neg").is_dir() for part in parts)
         for path in (here / name for name in sorted(names) if not name.startswith(".")):
