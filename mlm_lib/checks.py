@@ -225,7 +225,7 @@ def torch_device(name, value):
 # ------------------------------------------------------------------------------------ tensors
 
 
-def can_look(tensor):
+def can_read_without_sync(tensor):
     """Whether the values of a tensor can be read without a sync. Checks of values are made only
     then.
 
@@ -265,7 +265,7 @@ def ids(name, value, shape="(B, T)", *, size=None, ignore=None):
     """
     if tensor(name, value, shape).dtype not in ID_TYPES:
         raise refused(name, value, f"a tensor {shape} of whole numbers, torch.long or torch.int32,")
-    if size is not None and can_look(value):
+    if size is not None and can_read_without_sync(value):
         wrong = value != value.clamp(0, size - 1)
         wanted = f"a number from 0 to {size - 1}"
         if ignore is not None:
@@ -283,7 +283,7 @@ def known_ids(name, value, size):
         IndexError: an id is not from 0 to size − 1. torch raises an IndexError as well, but its
             message does not name the id.
     """
-    if can_look(value) and value.numel():
+    if can_read_without_sync(value) and value.numel():
         least, most = value.aminmax()
         if least < 0 or most >= size:
             wrong = (least if least < 0 else most).item()
@@ -312,7 +312,7 @@ def real_mask(name, value, other_name, other):
         ValueError: the shape is another one, or, on a CPU, a value is neither 0 nor 1.
     """
     real = same_shape(name, value, other_name, other) != 0
-    if can_look(value):
+    if can_read_without_sync(value):
         _holds_none(name, value, value != real, "1 at real tokens and 0 at padding")
     return real
 

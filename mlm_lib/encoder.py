@@ -14,7 +14,7 @@ import torch.nn as nn
 import torch.nn.functional as F
 
 from mlm_lib.checks import (
-    can_look,
+    can_read_without_sync,
     choice,
     known_ids,
     number,
@@ -431,9 +431,11 @@ class BertEncoder(nn.Module):
         mask = layout = None  # both stay None where nothing is padded, because that is faster
         if attention_mask is not None:
             real = real_mask("attention_mask", attention_mask, "input_ids", input_ids)  # (B, T)
-            if not (can_look(real) and real.all()):
-                mask = real.to(input_ids.device, non_blocking=can_look(real))[:, None, None, :]
-            if mask is not None and self.unpadded and not more and can_look(real):
+            if not (can_read_without_sync(real) and real.all()):
+                mask = real.to(input_ids.device, non_blocking=can_read_without_sync(real))[
+                    :, None, None, :
+                ]
+            if mask is not None and self.unpadded and not more and can_read_without_sync(real):
                 layout = Unpadded(real, input_ids.device)
         if layout is None:
             hidden = self.embeddings(input_ids, token_type_ids)  # (B, T, H)

@@ -14,7 +14,7 @@ from functools import partial
 import torch
 import torch.nn as nn
 
-from mlm_lib.checks import can_look, real_mask, tensor, whole_number
+from mlm_lib.checks import can_read_without_sync, real_mask, tensor, whole_number
 from mlm_lib.encoder import Block, Dropout, EncoderConfig, initialise
 from mlm_lib.softmax import SampledSoftmaxLoss, SoftmaxLoss
 
@@ -181,7 +181,7 @@ def _run_stack(stack, embeddings, mask, *, reverse):
         The list of layers, each (B, T, H), with every vector at the position of its token, and 0 at
         padding.
     """
-    if mask is None or can_look(mask) and mask.all():
+    if mask is None or can_read_without_sync(mask) and mask.all():
         if not reverse:
             return stack(embeddings)
         return [layer.flip(1) for layer in stack(embeddings.flip(1))]

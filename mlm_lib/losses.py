@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch.autograd.function import once_differentiable
 
-from mlm_lib.checks import can_look, ids, refused, same_shape
+from mlm_lib.checks import can_read_without_sync, ids, refused, same_shape
 from mlm_lib.labels import IGNORE
 
 
@@ -75,7 +75,7 @@ def weighted_cross_entropy(logits, targets, weights):
     ids("targets", targets, "(N,)", size=logits.shape[1])
     same_shape("targets", targets, "a column of the logits", logits[:, 0])
     same_shape("weights", weights, "targets", targets)
-    if can_look(weights) and not ((weights >= 0) & weights.isfinite()).all():
+    if can_read_without_sync(weights) and not ((weights >= 0) & weights.isfinite()).all():
         raise refused("weights", weights.tolist(), "finite numbers of 0 or more")
     nats = F.cross_entropy(at_least_float32(logits), targets.long(), reduction="none")  # (N,)
     total = weights.sum()

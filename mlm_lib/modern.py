@@ -15,7 +15,7 @@ import torch.nn as nn
 import torch.nn.functional as F
 
 from mlm_lib.checks import (
-    can_look,
+    can_read_without_sync,
     known_ids,
     number,
     probability,
@@ -366,7 +366,7 @@ def layout_of(name, rows, mask, unpadded):
         ValueError: a mask of another shape, with other values, or without a single real token.
     """
     real = None if mask is None else real_mask("attention_mask", mask, name, rows)
-    seen = can_look(rows if mask is None else real)
+    seen = can_read_without_sync(rows if mask is None else real)
     if real is not None and seen:
         if real.numel() and not real.any():
             raise refused("attention_mask", real, "at least one real token in a mask")

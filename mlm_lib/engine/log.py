@@ -9,7 +9,7 @@ from itertools import count
 
 import torch
 
-from mlm_lib.checks import can_look
+from mlm_lib.checks import can_read_without_sync
 from mlm_lib.engine.batches import count_targets, count_tokens
 from mlm_lib.engine.files import write
 
@@ -83,7 +83,7 @@ class History:
         self.step += 1
         self.rate = rate
         self.unread.append((torch.stack((loss, norm)), count_tokens(batch), count_targets(batch)))
-        if can_look(loss):
+        if can_read_without_sync(loss):
             self.read_back()
 
     def read_back(self, last=False):

@@ -199,7 +199,7 @@ def test_ids_are_looked_at_where_that_is_free_and_left_alone_elsewhere(monkeypat
         with pytest.raises(ValueError, match="x holds (6|-1)"):
             checks.ids("x", torch.tensor([[-1, 6]]), size=size, ignore=5 if ignore is None else 0)
     checks.ids("x", torch.tensor([[-100, 5]]), size=6, ignore=-100)
-    monkeypatch.setattr(checks, "can_look", lambda tensor: False)
+    monkeypatch.setattr(checks, "can_read_without_sync", lambda tensor: False)
     checks.ids("x", torch.tensor([[9]]), size=6)
 
 

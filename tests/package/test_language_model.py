@@ -481,7 +481,7 @@ def test_a_forward_pass_asks_for_no_value_and_the_metrics_for_two(kind, bidirect
     model, (ids, mask) = build(kind, bidirectional=bidirectional).train(), batch()
     model.softmax = Squares()
     for module in (checks, language_model, encoder):  # as on an accelerator
-        monkeypatch.setattr(module, "can_look", lambda tensor: False)
+        monkeypatch.setattr(module, "can_read_without_sync", lambda tensor: False)
     with Looks() as looks:
         for given in (None, mask, mask.long()):
             loss = model(ids, given)["loss"]

@@ -421,7 +421,7 @@ def test_a_loss_or_gradient_that_is_not_finite_stops_before_the_step(tmp_path, k
 @pytest.fixture
 def read_at(monkeypatch):
     """As on a GPU, where reading a value back synchronises: the steps after which that was done."""
-    monkeypatch.setattr(log, "can_look", lambda tensor: False)
+    monkeypatch.setattr(log, "can_read_without_sync", lambda tensor: False)
     steps, read_back = [], History.read_back
 
     def counted(self, last=False):
@@ -449,7 +449,7 @@ def test_numbers_are_read_back_when_something_is_due_and_are_the_same(read_at, t
     model, history = go(tmp_path, checkpoint_every=7, **settings)
     assert read_at == [7, 8, 10, 14, 16, 20, 21, 24, 25]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(log, "can_look", lambda tensor: True)
+        patch.setattr(log, "can_read_without_sync", lambda tensor: True)
         free, rows = go(**settings)
     assert_same(model, free)
     assert timeless(rows.rows) == timeless(history.rows) and rows.tokens == history.tokens
