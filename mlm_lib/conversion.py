@@ -31,7 +31,7 @@ from mlm_lib.modern import ModernConfig, ModernEncoder
 class Family:
     """What `from_hf`, `to_hf` and `load_checkpoint` have to know about one family of models.
 
-    "Ours" is a name of this package, "theirs" a name of transformers.
+    "Our" names are the names in this package, and "their" names are the names in transformers.
 
     Args:
         model_class: transformers' class of the model with its masked-LM head.
@@ -39,21 +39,21 @@ class Family:
         encoder_class: our encoder, which `MaskedLanguageModel.from_config` builds from such a
             configuration.
         weight_names: {our module: their module}, for each module of the encoder and of the head
-            that has weights. A `*` stands for the number of a block. Where one matrix of ours holds
-            several of theirs, one below the other, their names are a tuple in the order of our
-            rows.
+            that has weights. A `*` stands for the number of a block. Where one of our matrices
+            stacks several matrices of transformers, the value is a tuple of the names of these
+            matrices, from top to bottom.
         projection: their linear layer from hidden states to scores of the vocabulary.
         config_names: {our setting: their setting}, for settings that both sides have. The names of
             activations are translated as well.
         our_settings: a function of their configuration that returns {our setting: value}, for
-            settings that need more than another name. Its values replace those that `config_names`
-            found.
+            settings that have to be computed and not only renamed. Its values replace those that
+            `config_names` found.
         their_settings: a function of our configuration that returns {their setting: value}; the
             same for the other direction.
         second_bias: a second name that the bias of the projection has in their state dictionary.
             If the two differ, transformers does not use this one. None if there is no second name.
-        unsupported: settings of theirs that our encoder does not have. They must have the value
-            that `to_hf` would give them; a model with another value is refused.
+        unsupported: settings of theirs that our encoder does not have. A model is refused if one of
+            these settings differs from the value that `to_hf` would write.
         other_settings: further settings that `load_checkpoint` passes on to transformers, because
             they decide which weights a model has. A setting of a config.json that is named nowhere
             in the entry is not read.
@@ -73,7 +73,8 @@ class Family:
 
     @property
     def encoder_prefix(self):
-        """What the names of the encoder's weights begin with in their model with a head.
+        """The prefix of the names of the encoder's weights in transformers' model for masked
+        language modelling.
 
         >>> FAMILIES["bert"].encoder_prefix
         'bert.'
@@ -82,7 +83,8 @@ class Family:
 
     @property
     def word_embeddings(self):
-        """The name of the word embeddings in a file that holds their encoder alone.
+        """The name of the word embeddings in a file that holds only transformers' encoder, without
+        a head.
 
         >>> FAMILIES["bert"].word_embeddings
         'embeddings.word_embeddings.weight'
@@ -94,22 +96,24 @@ class Family:
     def file_settings(self):
         """The settings that `load_checkpoint` reads from a config.json.
 
-        All others are ignored, because a setting of a file that nobody has looked at could ask
-        transformers for any amount of work, or for code to be loaded.
+        All others are ignored, because an unknown setting in a file could make transformers compute
+        for very long, or load foreign code.
         """
         own = (*self.config_names.values(), *self.unsupported, *self.other_settings)
         return (*own, *DECODER_SETTINGS, *TOKEN_IDS, "tie_word_embeddings")
 
     def weight_pairs(self, num_layers, tied):
-        """Yields each weight of our model with the names of the weights of theirs that it holds.
+        """Yields the name of each of our weights, with the names of the weights of transformers
+        that it contains.
 
         Args:
             num_layers: the number of blocks.
             tied: whether the projection is the matrix of the word embeddings.
 
         Yields:
-            (our name, list of their names in the order of our rows). Not every model has every
-            weight: a linear layer of a ModernBERT, for example, has no bias.
+            (our name, list of their names in the order of our rows). Some of these names may belong
+            to weights that a model does not have: a linear layer of a ModernBERT, for example, has
+            no bias.
 
         >>> pairs = dict(FAMILIES["bert"].weight_pairs(num_layers=1, tied=True))
         >>> pairs["embedder.blocks.0.expand.bias"]
@@ -284,8 +288,8 @@ def from_hf(bert_for_masked_lm):
 
     Raises:
         ValueError: a model of another class, such as RoBERTa or a classifier; a configuration with
-            a setting that our encoders do not have, such as a decoder's or relative positions; an
-            activation that we do not have.
+            a setting that our encoders do not have, such as the settings of a decoder, or relative
+            positions; an activation that we do not have.
         RuntimeError: weights for which our model has no place, such as biases in a ModernBERT. The
             message names them.
     """
@@ -313,13 +317,16 @@ def to_hf(model):
     """A model of transformers with the weights of ours, copied.
 
     `to_hf(from_hf(m))` makes the predictions of m, and it has the state dictionary of m. There is
-    one exception: the bias `cls.predictions.bias` of an untied BERT, which m never uses, becomes
-    equal to the bias that m does use. Two things are lost because transformers' classes do not have
-    them: `top_k`, and the dropout before the head.
+    one exception. An untied BERT never uses its bias `cls.predictions.bias`. After both conversions
+    this bias equals the bias that the model uses. Two things are lost because transformers' classes
+    do not have
+    them: the number `top_k` of candidates that our model names for a blank, and the dropout before
+        the head.
 
     Args:
-        model: a `MaskedLanguageModel` of a `BertEncoder` or a `ModernEncoder` and the head that
-            `MaskedLanguageModel.from_config` makes for it, tied or not.
+        model: a `MaskedLanguageModel` with a `BertEncoder` or a `ModernEncoder`, and with the head
+            that `MaskedLanguageModel.from_config` makes for this encoder. The head may be tied or
+            not.
 
     Returns:
         A `BertForMaskedLM` or a `ModernBertForMaskedLM`, in the dtype, on the device and in the
@@ -327,8 +334,8 @@ def to_hf(model):
 
     Raises:
         ValueError: any other module, such as a classifier or a compiled model; a model with another
-            encoder, a head that does not belong to the encoder, or a contextualizer; an activation
-            that transformers does not have.
+            encoder, a head that does not belong to the encoder, or a contextualizer between the
+            two; an activation that transformers does not have.
     """
     family = _family_of(model)
     if family is None:

@@ -1,8 +1,8 @@
 """The BERT encoder: embeddings, then blocks of attention and feed-forward layers.
 
 The encoder is that of Devlin et al. (2019), whose blocks are those of Vaswani et al. (2017). It
-computes what transformers' `BertModel` computes without its pooler. Built in the lesson on the
-encoder.
+gives the same hidden states as transformers' `BertModel`. The pooler of that class, one more layer
+on the state of `[CLS]`, is left out. Built in the lesson on the encoder.
 """
 
 from dataclasses import dataclass, field, fields
@@ -44,11 +44,11 @@ class EncoderConfig:
         num_heads: A, the attention heads of a block; A must divide `hidden_size`.
         intermediate_size: the width inside the feed-forward part, usually 4H.
         max_length: the largest length T of a row, which is the number of position embeddings.
-        type_vocab_size: the number of segment types.
+        type_vocab_size: the number of segment types, which is 2 in BERT: first or second sentence.
         dropout: the probability that a hidden value is dropped in training.
         layer_norm_eps: what layer norm adds to the variance.
-        pad_token_id: the token for padding. Its embedding starts at zero, and gets no gradient when
-            the token is an input. None if there is no such token.
+        pad_token_id: the token for padding. Its embedding starts at zero and gets no gradient from
+            the embedding layer. None if there is no such token.
         activation: "gelu", "gelu_tanh", "relu", "silu", "softmax", or "linear" for none.
         attention_dropout: the probability that an attention weight is dropped in training; None
             means the same as `dropout`.
@@ -90,11 +90,11 @@ class EncoderConfig:
 
 
 def check_sizes(config):
-    """Check the settings that every encoder has, and make plain Python numbers of them.
+    """Check the settings that every encoder has, and convert them to plain Python numbers.
 
     Raises:
-        ValueError: a setting that makes no encoder, such as a negative width or a number of heads
-            that does not divide `hidden_size`.
+        ValueError: a setting with which no encoder can be built, such as a negative width or a
+            number of heads that does not divide `hidden_size`.
     """
     for name in [size.name for size in fields(config) if size.type is int]:
         setattr(config, name, whole_number(name, getattr(config, name), most=2**31 - 1))
@@ -125,9 +125,9 @@ def drop(values, p):
     p · 0 + (1 − p) · v/(1 − p) = v.
 
     On a CPU p is rounded to a multiple of 1/65,536, so that 0.1 becomes 0.100006. The rounded p
-    also gives the factor 1/(1 − p). Rounding therefore changes how many values are dropped, by
-    0.00001 of them at most, but it does not change the mean. The factor has the precision of the
-    values: in bf16 1/0.9 is 1.109, as in `F.dropout`.
+    also gives the factor 1/(1 − p). Rounding therefore changes the dropped share by at most
+    0.00001. It does not change the mean. The factor is rounded to the dtype of the values: in bf16
+    (16 bits) 1/0.9 becomes 1.109. `F.dropout` does the same.
 
     Args:
         values: (...), floating point, on any device. On a GPU `F.dropout` is called.
@@ -170,7 +170,7 @@ class Dropout(nn.Dropout):
         super().__init__(probability("dropout", p))
 
     def forward(self, values):
-        """(...) to (...)."""
+        """A tensor of any shape to a new tensor of the same shape."""
         return drop(values, self.p) if self.training else values
 
 
@@ -181,14 +181,14 @@ def attention_weights(query, key, mask=None):
     """The weights softmax(QKᵀ/√D) with which each query attends to each key.
 
     Args:
-        query: (B, A, T, D).
-        key: (B, A, S, D).
+        query: (B, A, T, D): T queries in each of A heads, of D numbers each.
+        key: (B, A, S, D): S keys.
         mask: bool, True where a query may attend to a key, of a shape that broadcasts to
             (B, A, T, S); None: every query may attend to every key.
 
     Returns:
-        (B, A, T, S), [query, key]. A weight is exactly 0 where the mask is False. If the mask
-        allows a query no key at all, all its weights are 0.
+        The weights (B, A, T, S), one for each pair of a query and a key. A weight is exactly 0
+        where the mask is False. If a query may not attend to any key, all its weights are 0.
     """
     scores = query @ key.transpose(-2, -1) * query.shape[-1] ** -0.5
     if mask is None:
@@ -210,8 +210,8 @@ def attend(query, key, value, mask, *, dropout_p=0.0, need_weights=False):
         need_weights: whether to return the weights.
 
     Returns:
-        The mixed values (B, A, T, D), and the weights (B, A, T, S) before dropout. Instead of the
-        weights there may be None if they are not needed.
+        The mixed values (B, A, T, D), and the weights (B, A, T, S) before dropout. If
+        `need_weights` is False, the second result may be None.
     """
     # torch's fused form returns no weights. On a CPU it computes them all the same when it has to
     # drop some, and its dropout is slow.
@@ -244,7 +244,8 @@ class Embeddings(nn.Module):
         """Token ids (B, T) to vectors (B, T, H), or (N,) to (N, H).
 
         Args:
-            input_ids: (B, T); or, with `positions`, the N real tokens of a batch, (N,).
+            input_ids: (B, T). If `positions` is given: (N,), only the N tokens of the batch that
+                are not padding, one after another.
             token_type_ids: segment types, of the shape of `input_ids`; None: every token has type
                 0.
             positions: (N,), the position of each token in its row; None: 0..T−1 in every row.
@@ -263,7 +264,8 @@ class Embeddings(nn.Module):
 
 
 class SelfAttention(nn.Module):
-    """Attention of every position to all real ones, in A heads (Vaswani et al. 2017, section 3.2).
+    """Every position attends to all positions that are not padding, in A heads (Vaswani et al.
+    2017, section 3.2).
 
     Args:
         config: an `EncoderConfig`.
@@ -281,15 +283,16 @@ class SelfAttention(nn.Module):
         """Hidden states (B, T, H) to (B, T, H), and the attention weights.
 
         Args:
-            hidden: (B, T, H); or, with `layout`, the real tokens of the batch, (N, H).
+            hidden: (B, T, H). If `layout` is given: (N, H), only the tokens that are not padding.
             mask: (B, 1, 1, T), True at keys that are real tokens; None: all are.
             need_weights: whether to return the weights.
             select: a function that picks rows, as for `BertEncoder.forward`.
-            layout: an `Unpadded` of the batch, or None.
+            layout: an `Unpadded` (of `mlm_lib.unpadded`), which records where the N tokens were in
+                the batch; None if padding is computed.
 
         Returns:
-            The attended states, of the shape of `hidden` or the rows that `select` picks; and the
-            weights (B, A, T, T), or None.
+            Two results: the output of attention, in the shape of `hidden` or only the vectors that
+            `select` picks; and the weights (B, A, T, T), or None.
         """
         # 1) Make query, key and value of each position, and cut them into heads of D = H/A numbers.
         dropout_p = self.dropout if self.training else 0.0
@@ -308,7 +311,7 @@ class SelfAttention(nn.Module):
         return attended, weights if need_weights else None
 
     def extra_repr(self):
-        """The settings that the sizes of the parts do not show, for `print`."""
+        """The settings that `print` shows beside the sizes of the layers."""
         return f"num_heads={self.num_heads}, dropout={self.dropout}"
 
 
@@ -360,7 +363,8 @@ class EncoderOutput(NamedTuple):
     """What an encoder returns when it is asked for more than the hidden states of its last block.
 
     Attributes:
-        last: (B, T, H), the hidden states of the last block, or the rows of them that were picked.
+        last: (B, T, H), the hidden states of the last block; with `select`, only the vectors that
+            it picked.
         hidden_states: num_layers + 1 tensors (B, T, H), the embeddings and the states after each
             block; None if they were not asked for.
         attentions: num_layers tensors (B, A, T, T), [query, key], the attention weights of each
@@ -381,9 +385,10 @@ class BertEncoder(nn.Module):
 
     Args:
         config: an `EncoderConfig`.
-        unpadded: whether to leave out padding, as the lesson on the encoder of today does. This is
-            done where the mask is on the CPU and no hidden states or attention weights are asked
-            for; the output at padding is 0 then. The attribute may be changed at any time.
+        unpadded: whether to skip the computation for padding (see the lesson on the encoder of
+            today). Padding is skipped only if the mask is on the CPU and neither hidden states nor
+            attention weights are asked for. The output at padding is then 0. The attribute may be
+            changed at any time.
     """
 
     selects = True  # `MaskedLanguageModel` asks for this: `forward` takes the argument `select`
@@ -399,7 +404,7 @@ class BertEncoder(nn.Module):
         self, input_ids, attention_mask=None, token_type_ids=None, *,
         output_hidden_states=False, output_attentions=False, select=None,
     ):  # fmt: skip
-        """The hidden states of the last block; on request also those of all blocks, and weights.
+        """Returns the hidden states of the last block, and on request more.
 
         Args:
             input_ids: (B, T) integers, T at most `max_length`.
@@ -408,19 +413,20 @@ class BertEncoder(nn.Module):
             output_hidden_states: whether to return the hidden states of all blocks.
             output_attentions: whether to return the attention weights of all blocks. They are the
                 weights of this forward pass, before dropout.
-            select: a function that picks rows of (B, T, H). Only these rows are returned, and the
-                last block computes little else: its attention reads all rows, but what follows
-                attention depends on one row only.
+            select: a function that takes a tensor (B, T, H) and returns some of its B·T vectors, as
+                (N, H). Only these vectors are returned. In the last block, attention still reads
+                all positions. The rest of the block treats each position by itself, so it is
+                computed only for the vectors that are picked.
 
         Returns:
             (B, T, H), or what `select` picks of it; an `EncoderOutput` if hidden states or
             attention weights are asked for.
 
         Raises:
-            ValueError: a row longer than `max_length`; segment types or a mask of another shape; a
-                mask with other values.
+            ValueError: a row longer than `max_length`; segment types or a mask whose shape is not
+                that of `input_ids`; a mask with other values than 0 and 1.
             IndexError: ids or segment types outside their vocabulary. This is checked on a CPU
-                only, because a check on a GPU would synchronise.
+                only, because on a GPU the program would have to wait for the check.
         """
         if input_ids.shape[1] > self.config.max_length:
             limit = f"this encoder has max_length={self.config.max_length}; truncate them"

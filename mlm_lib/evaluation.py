@@ -1,9 +1,9 @@
 """Measuring a masked language model: loss, accuracy, calibration, filled blanks, whole texts.
 
-`masked_answers` runs the model once over masked batches, and most measures are a few lines over its
-result. Every function takes our `MaskedLanguageModel` and transformers' `BertForMaskedLM` alike. It
-evaluates with dropout off, leaves the model in the mode in which it was, and gives the same result
-whatever the batch size. Built in lesson 12.
+`masked_answers` runs the model once over masked batches, and most measures need only a few lines of
+code on its result. Every function that takes a model takes our `MaskedLanguageModel` and
+transformers' `BertForMaskedLM` alike. Such a function evaluates with dropout off, leaves the model
+in the mode in which it was, and gives the same result for every batch size. Built in lesson 12.
 """
 
 import math
@@ -41,8 +41,8 @@ class Answers(NamedTuple):
 def masked_answers(model, batches):
     """Runs a model over masked batches, and returns its loss and rank at each label.
 
-    `mean_nats` and `masked_accuracy` are computed from the result, and so is any measure that
-    sorts hidden tokens, such as the accuracy on rare words.
+    `mean_nats` and `masked_accuracy` are computed from the result, and so is any measure for a
+    group of hidden tokens, such as the accuracy on rare words.
 
     Args:
         model: ours or transformers'.
@@ -53,8 +53,8 @@ def masked_answers(model, batches):
         `Answers`, in the order of the batches and of the positions in them.
 
     Raises:
-        ValueError: there is no batch or no label in any of them, a label is not an id of the
-            model's vocabulary, or the model's scores are not finite.
+        ValueError: there is no batch; no batch has a label; a label is not an id of the model's
+            vocabulary; or the best score at a position is not finite.
     """
     found, row = [], 0
     for batch in batches:
@@ -114,8 +114,9 @@ def nats_and_ranks(scores, targets):
 
     Returns:
         (nats, ranks), both (N,): −log softmax(scores)[target] in float64, and the number of tokens
-        with a higher score than the target. Among equal scores the lower id counts as higher.
-        Otherwise a model that gives all tokens the same score would always be right.
+        with a higher score than the target. If two tokens have equal scores, the token with the
+        lower id is ranked first. Otherwise a model that gives all tokens the same score would
+        always be right.
     """
     own = scores.gather(1, targets[:, None])  # (N, 1)
     nats = scores.double().logsumexp(-1) - own[:, 0].double()
@@ -128,8 +129,9 @@ def encode_checked(model, tokenizer, text):
     """The ids of a text, after checking that the model can read them.
 
     Raises:
-        ValueError: the text has half of a surrogate pair, more tokens than the model can read, or a
-            token that was added to the tokenizer but not to the model.
+        ValueError: the text has a character that is not valid Unicode (half of a surrogate pair),
+            more tokens than the model can read, or a token that was added to the tokenizer but not
+            to the model.
     """
     row = list(tokenizer.encode(unicode_text("text", text)))
     check_length(model, f"{text[:40]!r}…", len(row))
@@ -161,11 +163,12 @@ def _config(model):
 
 
 def check_length(model, name, length):
-    """Refuses a length above the largest that the model's configuration names, if it names one.
+    """Refuses a length above the maximum in the model's configuration. If the configuration has no
+    maximum, every length is accepted.
 
     Args:
         model: ours or transformers'.
-        name: what has this length, for the error message.
+        name: the thing that has this length, such as a text; the error message shows it.
         length: a number of tokens, with the special ones.
 
     Raises:
@@ -193,9 +196,9 @@ class MaskedLoss(Estimate):
 def mean_nats(answers):
     """The loss of a model on held-out text, with its standard error.
 
-    Each hidden token counts once. A mean of the batches' means would give a token more weight if
-    few tokens of its batch are hidden. For the standard error see `Estimate`: rows are treated as
-    independent of one another, the tokens of one row are not.
+    Each hidden token counts once. If the means of the batches were averaged, a token in a batch
+    with few hidden tokens would count more than other tokens. The standard error treats rows as
+    independent of one another, but not the tokens within a row (see `mlm_lib.estimates.Estimate`).
 
     Args:
         answers: the result of `masked_answers`.
@@ -240,10 +243,11 @@ class Calibration(NamedTuple):
 def calibration(probabilities, targets, *, bins=15):
     """When the model gives its first guess a probability of 70%, is it right 70% of the time?
 
-    The confidence of an answer is its largest probability. Answers are sorted by confidence into
-    bins of equal width. The expected calibration error is the distance between mean confidence and
-    accuracy, averaged over the bins, where each bin counts by its number of answers. Source: Naeini
-    et al. 2015; Guo et al. 2017.
+    The confidence at a position is the largest probability there, which is the probability of the
+    model's first guess. Answers are sorted by confidence into bins of equal width. In each bin the
+    distance between the mean confidence and the accuracy is taken. The expected calibration error
+    is the mean of these distances, weighted by the number of answers in each bin. Source: Naeini et
+    al. 2015; Guo et al. 2017.
 
     Args:
         probabilities: (N, V), each row sums to 1.
@@ -283,7 +287,8 @@ def calibration(probabilities, targets, *, bins=15):
 def closed_gap(loss, start, floor):
     """The share of the possible improvement that a model has reached: 0 at `start`, 1 at the floor.
 
-    The floor is the Bayes-optimal (irreducible) loss: that of the ideal reader, the Bayes-optimal
+    The floor is the loss of a reader who knows the true probabilities. No model can do better. It
+    is called the Bayes-optimal or irreducible loss, and the ideal reader the Bayes-optimal
     predictor. The gap, `loss − floor`, is the excess loss.
 
     >>> closed_gap(2.0, start=4.0, floor=1.5)
@@ -291,9 +296,10 @@ def closed_gap(loss, start, floor):
 
     Args:
         loss: the loss of the model, in nats.
-        start: the loss of a reader who has learned nothing about contexts, such as the entropy of
-            the word frequencies.
-        floor: the lowest possible loss, as `Grammar.floor` gives it.
+        start: the loss of a reader who knows only how frequent each word is. This loss equals the
+            entropy of the word frequencies.
+        floor: the lowest possible loss. For documents of the grammar
+            `mlm_lib.grammar.Grammar.floor` computes it.
 
     Raises:
         ValueError: `start` is not above `floor`.
@@ -323,8 +329,8 @@ def fill_mask(model, tokenizer, text, *, top_k=5, batch_size=32):
         For a text with one blank, a list of `top_k` dictionaries, the likeliest candidate first:
         `score` (its probability), `token` (its id), `token_str` and `sequence` (the text with the
         candidate in the blank). For a text with several blanks, a list of such lists, one for each
-        blank; their sequences keep the special tokens, as in the pipeline. For a list of texts, a
-        list of these results.
+        blank; here each `sequence` keeps the special tokens, as in the pipeline. For a list of
+        texts, a list of these results.
 
     Raises:
         ValueError: a text has no blank, has half of a surrogate pair, is longer than the model can
@@ -383,18 +389,19 @@ def _text(tokenizer, row):
 def pseudo_log_likelihood(model, tokenizer, texts, *, whole_word=False, batch_size=64):
     """A score for whole texts: each token is hidden in turn, and its log-probability is added up.
 
-    Use it to compare texts (Salazar et al. 2020). It is not the logarithm of a probability of the
-    text, because the predictions at different positions need not be consistent with one another.
-    `[CLS]`, `[SEP]`, `[PAD]` and `[MASK]` are visible but not scored. `[UNK]` is scored like any
-    other token. If it were left out, an unknown word would cost nothing, and of two texts the one
-    with more unknown words would win.
+    Use it to compare texts (Salazar et al. 2020). The sum is not the log-probability of the text:
+    each prediction sees all other tokens, so the probabilities do not multiply to one joint
+    probability. `[CLS]`, `[SEP]`, `[PAD]` and `[MASK]` are visible but not scored. `[UNK]` is
+    scored like any other token. If it were left out, an unknown word would cost nothing, and of two
+    texts the one with more unknown words would win.
 
     Args:
         model, tokenizer: ours or transformers'.
         texts: a list of str.
-        whole_word: whether to hide, together with a piece of a split word, also the pieces of the
-            same word to its right. Otherwise these make the piece easy to guess (Kauf and Ivanova
-            2023). The tokenizer must mark pieces by `##`, as WordPiece does.
+        whole_word: if a word is split into pieces, whether hiding a piece also hides the later
+            pieces of the same word. If the later pieces stayed visible, the hidden piece would be
+            easy to guess (Kauf and Ivanova 2023). The tokenizer must mark pieces by `##`, as
+            WordPiece does.
         batch_size: how many rows the model reads at once. A text of n tokens makes n rows.
 
     Returns:

@@ -29,8 +29,8 @@ def masked_cross_entropy(logits, labels):
 
     Raises:
         ValueError: the shapes of logits and labels do not fit; labels have another type; a label is
-            neither −100 nor in 0..V−1. On a GPU the values of the labels are not checked, because
-            reading them back would synchronise; there PyTorch's kernel fails.
+            neither −100 nor in 0..V−1. On a GPU the values of the labels are not checked first,
+            because the program would have to wait. A wrong label then causes an error of CUDA.
     """
     same_shape("labels", labels, "the logits but for their last axis", logits[..., 0])
     vocab_size = logits.shape[-1]
@@ -49,11 +49,11 @@ def masked_cross_entropy(logits, labels):
 def weighted_cross_entropy(logits, targets, weights):
     """The weighted mean of the negative log-likelihood: Σ weight · −log P(target) / Σ weight.
 
-    Use it where some targets count more than others, as in masked diffusion, where each row has a
+    Use it if some targets count more than others. Masked diffusion, for example, gives each row a
     weight (see `diffusion.DiffusionCollator`). If all weights are equal, the result is the mean.
-    In contrast to `F.cross_entropy(..., weight=...)`, a weight belongs to a target, and not to a
-    token of the vocabulary. If a batch is split into parts, the loss of the batch is the mean of
-    the losses of the parts, each weighted by the sum of its weights.
+    Here each position has a weight. In `F.cross_entropy(..., weight=...)` each token of the
+    vocabulary has one. If a batch is split into parts, the loss of the batch is the mean of the
+    losses of the parts, each weighted by the sum of its weights.
 
     >>> logits = torch.tensor([[0.0, 0.0], [0.0, -100.0]])  # losses of ln 2 and of almost 0
     >>> weighted_cross_entropy(logits, torch.tensor([0, 0]), torch.tensor([1.0, 3.0]))  # ln 2 / 4

@@ -1,8 +1,8 @@
-"""Mask tokens for masked language modelling: hide some of a text and keep them as labels.
+"""Mask tokens for masked language modelling: hide some tokens of a text and keep them as labels.
 
 Built in lesson 02. Use `mask_tokens` for a batch that is already a tensor, and `MaskingCollator` as
-the `collate_fn` of a `DataLoader`. A new way to choose the tokens is one function and one line in
-the table `STRATEGIES`.
+the `collate_fn` of a `DataLoader`. To add a new way of choosing tokens, write one function and one
+line in the table `STRATEGIES`.
 
 Sources: Devlin et al. 2019 (BERT: 15% of the tokens, 80/10/10), the whole-word masking release of
 BERT (2019), Joshi et al. 2020 (SpanBERT: spans of words).
@@ -34,11 +34,11 @@ def mask_tokens(
     `mask_share`, becomes a random token with probability `random_share`, and otherwise stays as it
     is. BERT's values are 0.15, 0.8 and 0.1.
 
-    If `word_ids` is given, whole words are chosen instead of single tokens, again each with
-    probability `rate`. All tokens of a word then have the same fate: all are masked, or all are
-    replaced (each by a random token of its own), or all are kept. With `strategy="span"` the chosen
-    words come in spans of up to ten neighbouring words, with the lengths of SpanBERT. The
-    probability of each word to be chosen is still exactly `rate`.
+    If `word_ids` is given and `strategy` is not "token", whole words are chosen instead of single
+    tokens, again each with probability `rate`. All tokens of a word then have the same fate: all
+    are masked, or all are replaced (each by a random token of its own), or all are kept. With
+    `strategy="span"` the chosen words come in spans of up to ten neighbouring words, whose lengths
+    follow SpanBERT's distribution. Each word is still chosen with probability exactly `rate`.
 
     >>> input_ids = torch.tensor([[2, 11, 12, 13, 3]])  # [CLS], three words, [SEP]
     >>> special = torch.tensor([[1, 0, 0, 0, 1]])
@@ -69,10 +69,10 @@ def mask_tokens(
         (input_ids, labels), two new tensors (B, T). Labels are −100 at tokens that were not chosen.
 
     Raises:
-        ValueError: a rate or share is not in 0..1, or the shares sum to more than 1; ids have
-            another type, are negative, or are larger than the type of `input_ids` can hold; shapes
-            differ; `random_token_ids` contains `[MASK]`; the strategy is unknown, or needs
-            `word_ids` and has none.
+        ValueError: a rate or share is not in 0..1, or the shares sum to more than 1; ids are
+            neither torch.long nor torch.int32, are negative, or are larger than the type of
+            `input_ids` can hold; shapes differ; `random_token_ids` contains `[MASK]`; the strategy
+            is unknown, or needs `word_ids` and has none.
     """
     probability("rate", rate)
     shares(mask_share, random_share)
@@ -130,7 +130,8 @@ def mask_tokens(
 
 
 def true_positions(mask):
-    """The positions at which a mask is true, counted row by row: (B, T) bool to (N,) long.
+    """The indices at which a flattened mask is true: (B, T) bool to (N,) long, b·T + t for row b
+    and column t.
 
     On a CPU numpy finds these positions four times as fast as torch.
     """
@@ -142,17 +143,17 @@ def true_positions(mask):
 def number_words(word_ids, maskable):
     """Number the words of each row from 0, so that random numbers can be drawn per word.
 
-    A word starts where its number in `word_ids` differs from that of the token to the left, and
-    after each token that must not be chosen.
+    A token starts a new word if its number in `word_ids` differs from the number of its left
+    neighbour, or if the left neighbour must not be chosen.
 
     Args:
         word_ids: (B, T), equal at neighbouring tokens of one word.
         maskable: (B, T) bool, true at tokens that may be chosen.
 
     Returns:
-        index (B, T) long, the number of each token's word, and is_word (B, W) bool, true at the
-        numbers that the row uses. W is the largest number of words in a row. At tokens that must
-        not be chosen `index` has no meaning.
+        index (B, T) long, the number of each token's word, and is_word (B, W) bool, true at [b, w]
+        if row b has a word with the number w. W is the largest number of words in a row. The
+        `index` has no meaning at tokens that must not be chosen.
     """
     starts = maskable.clone()  # (B, T), true at the first token of each word
     starts[:, 1:] &= (word_ids[:, 1:] != word_ids[:, :-1]) | ~maskable[:, :-1]
@@ -180,8 +181,8 @@ def draw_spans(maskable, rate, generator):
     """Choose spans of neighbouring words, so that each word is chosen with probability `rate`.
 
     SpanBERT draws spans until 15% of a text is covered. Here each word may start a span, with a
-    probability (see `span_distribution`) that makes each word covered with probability `rate`
-    exactly. Arguments and result are those of `Strategy.draw`.
+    probability that is set so that each word is covered with probability exactly `rate` (see
+    `span_distribution`). Arguments and result are those of `Strategy.draw`.
     """
     rows, words = maskable.shape
     options = {"generator": generator, "device": maskable.device}
@@ -207,8 +208,8 @@ def draw_spans(maskable, rate, generator):
 def span_distribution(rate):
     """The probability that a span starts at a word, and the distribution of span lengths.
 
-    Each of the words 0 to 9 places before a word starts a span with probability s. The word stays
-    visible if none of these spans reaches it. So s must solve::
+    Take one word. The word itself and each of the nine words before it start a span with
+    probability s. The word stays visible if none of these spans reaches it. So s must solve::
 
         1 − rate = Π_k (1 − s · P(length > k)),   k = 0, …, 9.
 
@@ -241,7 +242,7 @@ class Strategy(NamedTuple):
     Args:
         draw: a function `draw(maskable, rate, generator)` that returns a random number u for each
             token as a float tensor of the shape of `maskable`. A token is chosen where u < rate.
-            For a chosen token u must be uniform in 0..rate, because the place of u there decides
+            For a chosen token u must be uniform in 0..rate, because the value of u also decides
             whether the token is masked, replaced or kept. The argument `maskable` is (B, T) bool,
             true at tokens that may be chosen; u does not matter at the other tokens. `generator` is
             a `torch.Generator` or None.
@@ -264,10 +265,11 @@ STRATEGIES = {
 
 
 def marks_pieces(tokenizer):
-    """Whether a tokenizer marks the pieces that continue a word with ##, as WordPiece does.
+    """Whether a tokenizer writes ## before the later pieces of a word, as WordPiece does.
 
-    For a transformers tokenizer the type of its model decides. To look for ## in the vocabulary is
-    not enough, because a byte-level vocabulary may contain ## as well, for a Markdown heading.
+    For a transformers tokenizer, the algorithm of the tokenizer decides (`WordPiece`, `BPE` and so
+    on). It is not enough to search the vocabulary for ##, because other vocabularies may contain ##
+    as an ordinary token, for example from headings in Markdown.
 
     Args:
         tokenizer: a `WordPieceTokenizer` or a transformers tokenizer.
@@ -281,10 +283,10 @@ class MaskingCollator:
 
     Each call draws new masks, so every epoch sees other masks (dynamic masking, as in RoBERTa).
 
-    A collator with the same `seed` draws the same masks again, in its first batch, in its second
-    batch, and so on. The workers of a `DataLoader` are new processes in each epoch, and each of
-    them counts its batches from 0 again. Therefore the masks of a worker also depend on the seed
-    that the `DataLoader` draws for its workers with torch's global generator.
+    Two collators with the same `seed` draw the same masks: the first batch of one is masked as the
+    first batch of the other, and so on. The workers of a `DataLoader` are new processes in each
+    epoch, and each of them counts its batches from 0 again. Therefore the masks of a worker also
+    depend on the seed that the `DataLoader` draws for its workers with torch's global generator.
 
     If `set_epoch(epoch)` is called before each epoch, the masks depend only on `seed`, on the epoch
     and on the number of the batch. The masks are then the same with any number of workers, unless
@@ -303,8 +305,9 @@ class MaskingCollator:
         rate, mask_share, random_share: as in `mask_tokens`.
         strategy: a key of `STRATEGIES`: `"token"`, `"whole_word"` or `"span"`. The latter two need
             a tokenizer that marks the pieces of words with ##.
-        pad_to_multiple_of: round the length of the batch up to a multiple of this number. With 8
-            the tensor cores of a GPU are used well. None: the length of the longest example.
+        pad_to_multiple_of: round the length of the batch up to a multiple of this number. 8 is a
+            good value on a GPU, whose matrix units are faster with such lengths. None: the length
+            of the longest example.
         seed: a whole number. None: torch's global generator draws the masks.
 
     Call the collator with a non-empty list of examples. An example is a list of ids, or a
@@ -352,8 +355,9 @@ class MaskingCollator:
     def set_epoch(self, epoch):
         """Start an epoch: its batches are counted from 0.
 
-        Call this method before each epoch, or never. If it is never called, the count of batches
-        goes on from epoch to epoch, so that each epoch still gets new masks.
+        Call this method before each epoch, or never. If it is never called, each epoch still gets
+        new masks: the count of batches goes on from epoch to epoch, or, in the workers of a
+        `DataLoader`, the masks also depend on the loader's seed of the epoch.
         """
         self.epoch, self.batches, self.epoch_is_set = epoch, 0, True
 
@@ -393,8 +397,9 @@ class MaskingCollator:
     def next_generator(self):
         """The `torch.Generator` of the next batch, or None for a collator without a seed.
 
-        Its seed is a hash of the collator's seed, of the epoch and of the number of the batch. Each
-        call counts one batch.
+        Its seed is a hash of the collator's seed, of the epoch and of the number of the batch. In
+        the worker of a `DataLoader`, if `set_epoch` was not called, the hash also contains the seed
+        that the loader drew for this epoch. Each call counts one batch.
         """
         if self.seed is None:
             return None

@@ -1,6 +1,6 @@
 """The training loop, its settings, an evaluation and a callback. Built in lesson 08.
 
-`train` is the loop of that lesson, on pretraining: a batch, its loss and gradient, clip, step. It
+`train` is the loop of that lesson: make a batch, compute the loss and its gradient, clip, step. It
 also logs, evaluates and writes checkpoints. What surrounds the loop is in `engine/run.py`: the
 device and the processes, the order of the data, the log, the progress bar and the checkpoints.
 """
@@ -35,20 +35,22 @@ def train(model, dataset, collator, config, *, out=None, resume=False, evaluate=
 
     `train` seeds the global random generators of Python, numpy and torch with `config.seed`,
     because dropout draws from them. It does not put them back afterwards. So the random numbers
-    that a program draws after `train` do not depend on the seed that the program had set before.
-    Set the seed again after `train` if they should.
+    that a program draws after `train` do not depend on the seed that the program had set before. If
+    they should depend on it, set the seed again after `train`.
 
     Args:
         model: a `MaskedLanguageModel`, a `LanguageModel`, or a masked language model of
             transformers. Any other module will do if it takes a batch as keywords and returns a
             mapping with `loss`, the mean over the labels that are not -100. If the batch has
-            `weights` (B,), the loss must be weighted by them. If the batch has no `labels`, the
-            loss must be the mean over all pairs of neighbouring tokens. Weights with sparse
-            gradients are trained if their modules say `sparse=True` (see `Optimizers`).
+            `weights` (B,), the loss must be weighted by them. If the batch has no `labels`, as for
+            a `LanguageModel`, which predicts each token from its neighbour, the loss must be the
+            mean over all pairs of neighbouring tokens. Modules with sparse gradients, such as
+            `nn.Embedding(..., sparse=True)`, are also trained (see `Optimizers`).
         dataset: a sequence of examples, such as a list of lists of ids. A data set of the library
             `datasets`, which is read from the disk, may be larger than the memory. If it has a
             method `set_epoch`, the method is called at the start of each epoch. If it has a method
-            `fingerprint`, which returns a dictionary, a resumed run recognises its data by it.
+            `fingerprint`, which returns a dictionary, a resumed run uses the dictionary to check
+            that the data are the same.
         collator: turns a list of examples into a batch, a dictionary of tensors, as a
             `MaskingCollator` does. If it has the methods `state_dict`, `load_state_dict` and
             `fingerprint`, they are used for checkpoints.
@@ -57,12 +59,14 @@ def train(model, dataset, collator, config, *, out=None, resume=False, evaluate=
             write to it at the same time. If an earlier run left a log there and no checkpoint, its
             log is renamed `log.1.jsonl` (or the next free number), with a warning.
         resume: go on from the last checkpoint in `out`, or begin if there is none. On a CPU, with a
-            budget in steps, the final weights are to the bit those of an uninterrupted run. The run
+            budget in steps, the final weights are exactly those of an uninterrupted run. The run
             goes on in the precision in which it began.
         evaluate: called as `evaluate(model)` every `evaluate_every` steps and at the end. It
-            returns a dictionary of numbers, which become part of the row. `HeldOut` is one.
-        callbacks: functions, called as `callback(model, step, row)` after each step. The row is
-            None where none is due. With `evaluate_at_start` they are also called with step 0.
+            returns a dictionary of numbers, which are added to the row of the log. A `HeldOut` is
+            such an evaluation.
+        callbacks: functions, called as `callback(model, step, row)` after each step. `row` is the
+            row of the log, or None if no row is written at this step. With `evaluate_at_start` they
+            are also called with step 0.
 
     Returns:
         A `History`.
@@ -155,43 +159,48 @@ class TrainingConfig:
         steps: the number of steps of the optimizer. It may be None if `seconds` is given.
         batch_size: rows in a step, of all processes together.
         learning_rate: the peak learning rate, which is reached at the end of the warm-up.
-        warmup: the number of steps in which the learning rate rises linearly from 0. A number below
-            1 is a fraction of the budget.
-        weight_decay: of AdamW (Loshchilov & Hutter 2019). Only matrices decay; biases and layer
-            norms do not.
-        precision: "fp32", "bf16" (by torch's autocast: the weights stay in float32), or "auto",
-            which takes the faster one on this machine (see `precision_taken`). On a CPU "auto" is
-            decided by measuring times, so name a precision if two runs must agree to the bit.
-        seed: of the order of the data and of dropout.
-        checkpoint_every: a checkpoint is written every so many steps, and always at the end.
+        warmup: the number of steps in which the learning rate rises linearly to its peak. The rate
+            of the first step is already above 0. A number below 1 is a fraction of the budget (of
+            `steps`, or of `seconds`).
+        weight_decay: the weight decay of AdamW (Loshchilov & Hutter 2019). Only matrices decay;
+            biases and layer norms do not.
+        precision: "fp32", "bf16" or "auto". "bf16" uses torch's autocast, and the weights stay in
+            float32. "auto" takes the faster of the two on this machine (see `precision_taken`). On
+            a CPU "auto" is decided by measuring times, so name a precision if two runs must agree
+            to the bit.
+        seed: the seed for the order of the data and for dropout.
+        checkpoint_every: the number of steps between two checkpoints. A checkpoint is always
+            written at the end.
         checkpoint_seconds: a checkpoint is also written when so many seconds have passed since the
-            last one. At the beginning checkpoints come sooner: after 30 seconds, and then whenever
-            the run has doubled its time. So a run that is killed loses at most half of its time,
-            and at most `checkpoint_seconds`. None writes no checkpoint by the clock.
+            last one. At the beginning checkpoints come sooner: after 30 seconds, after 60, after
+            120, and so on. So a run that is killed after the first 30 seconds loses at most half of
+            its time, and at most `checkpoint_seconds`. None writes no checkpoint by the clock.
         seconds: stop after this much wall-clock time, counting all resumed runs together. The
             schedule then follows the clock, so two runs no longer agree to the bit.
-        schedule: of the learning rate after the warm-up: "linear", "cosine", "constant" or "wsd".
+        schedule: how the learning rate changes after the warm-up: "linear", "cosine", "constant",
+            or "wsd" (warm-up, stable, decay: constant, with a fall in the last fifth).
         device: "auto", "cpu", "cuda" or "mps". "auto" is a GPU if there is one.
         max_grad_norm: gradients with a larger norm are scaled down to this norm.
-        betas, eps: of AdamW. The default of `eps` is BERT's.
+        betas, eps: the decay rates of AdamW's two averages, and the small number in its
+            denominator. The default of `eps` is BERT's.
         log_every: a row is logged every so many steps, and at the end. None: only once, at the end.
         evaluate_every: the same for evaluations.
         group_by_length: put rows of similar length into one batch, which saves padding.
-        packing: compute no padding: the documents of a batch become one row of tokens, and no
-            document attends to another (see the lesson on the encoder of today). It needs a model
-            whose embedder is a `BertEncoder` or a `ModernEncoder`, which stays in this state after
-            the training. False leaves the encoder as it is.
+        packing: True joins the documents of a batch into one row of tokens, so that no padding is
+            computed. No document attends to another (see the lesson on the encoder of today). The
+            embedder of the model must be a `BertEncoder` or a `ModernEncoder`. Its attribute
+            `unpadded` stays True after the training. False leaves the encoder as it is.
         keep: the number of checkpoints that are kept, the last ones.
         progress: True shows a progress bar, False shows nothing. None shows a bar in a terminal,
             nothing in a notebook, and elsewhere, as in a batch job, a line from time to time.
         optimizer: "adamw", or "muon", which trains the matrices inside the network by Muon and
             everything else by AdamW, with the same weight decay (see `Optimizers`).
         inner_learning_rate: the peak learning rate of Muon. None: the same as `learning_rate`.
-        gradient_accumulation_steps: compute each batch in so many parts, one after another, if it
-            does not fit into the memory. The gradients of the parts are added, each weighted by its
-            number of labels. The step is that of the whole batch, except for rounding and for the
-            random numbers of dropout.
-        head_steps: in the first so many steps only the weights outside `model.embedder` are
+        gradient_accumulation_steps: the number of parts in which each batch is computed, one after
+            another. Use more than 1 if a batch does not fit into the memory. The gradients of the
+            parts are added, each weighted by its number of labels. The step is that of the whole
+            batch, except for rounding and for the random numbers of dropout.
+        head_steps: in the first `head_steps` steps only the weights outside `model.embedder` are
             trained, so that a head with random weights does not spoil a trained encoder. A word
             embedding that the head shares with the encoder belongs to the encoder.
         evaluate_at_start: also evaluate before the first step. The numbers are a row of step 0.
@@ -254,7 +263,8 @@ class TrainingConfig:
             raise ValueError("without steps, give seconds, and warmup as a share below 1")
 
     def learning_rate_at(self, step, seconds=0.0):
-        """The learning rate of a step, counted from 0, that is made `seconds` after the start.
+        """The learning rate of a step. The first step has the number 0. `seconds` is the time since
+        the start of the run.
 
         >>> config = TrainingConfig(steps=10, warmup=4, learning_rate=1.0)
         >>> [round(config.learning_rate_at(step), 2) for step in range(10)]
@@ -284,7 +294,8 @@ class TrainingConfig:
 
 
 class HeldOut:
-    """An evaluation: the loss on held-out examples, which are masked once, when it is made.
+    """An evaluation: the loss on held-out examples. The examples are masked only once, when the
+    `HeldOut` is made.
 
     Every model, and every evaluation of a run, is asked for the same tokens, so that the losses can
     be compared. Give it to `train` as `evaluate`, or call it::
@@ -299,7 +310,7 @@ class HeldOut:
         examples: held-out examples.
         collator: masks them. Give it a seed of its own.
         batch_size: rows in a batch. Rows of similar length share a batch.
-        name: of the number that is returned.
+        name: the key of the loss in the dictionary that is returned.
 
     Raises:
         ValueError: there are no examples, or none of their tokens is masked.
