@@ -362,7 +362,7 @@ class Block(nn.Module):
 class EncoderOutput(NamedTuple):
     """What an encoder returns when it is asked for more than the hidden states of its last block.
 
-    Attributes:
+    Args:
         last: (B, T, H), the hidden states of the last block; with `select`, only the vectors that
             it picked.
         hidden_states: num_layers + 1 tensors (B, T, H), the embeddings and the states after each

@@ -200,7 +200,7 @@ def gather(hidden, index):
         index: row numbers of any shape, on the device of `hidden` or on the CPU.
 
     Returns:
-        (*index.shape, H).
+        The rows, in the shape of `index` with H as the last axis.
     """
     # A copy from the CPU to a GPU does not synchronise; the other direction would.
     from_cpu = index.device.type == "cpu"

@@ -35,10 +35,8 @@ if __name__ == "__main__":
 import json
 import os
 import re
-import signal
-import threading
 import warnings
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from dataclasses import replace
 from numbers import Real
 from pathlib import Path
@@ -56,6 +54,7 @@ from mlm_lib.engine.precision import device_taken, precision_taken
 from mlm_lib.engine.prepared import TokenizedCorpus
 from mlm_lib.engine.recipe import build_from_table, fill_in_defaults, read_recipe
 from mlm_lib.engine.run import FIRST_CHECKPOINT
+from mlm_lib.engine.signals import Terminated, sigterm_as_exception
 from mlm_lib.masked_lm import MaskedLanguageModel
 from mlm_lib.masking import MaskingCollator
 from mlm_lib.modern import ModernConfig
@@ -86,7 +85,9 @@ def main(arguments=None):
     options = parse(arguments)
     out, resume = options.pop("out"), options.pop("resume", False)
     try:
-        with _sigterm_as_exception():
+        # With several processes the signal keeps its meaning, because torchrun ends them itself.
+        alone = int(os.environ.get("WORLD_SIZE", 1)) == 1
+        with sigterm_as_exception() if alone else nullcontext():
             pretrain(read_recipe(options.pop("config", None), options), out, resume=resume)
     except KeyboardInterrupt as error:
         early = f"stopped before the first step; {describe_last_checkpoint(out)}"
@@ -103,31 +104,6 @@ def main(arguments=None):
         print(_with_notes([f"error: {message}"], error), file=sys.stderr)
         return 1
     return 0
-
-
-class Terminated(KeyboardInterrupt):
-    """The system asked this process to end, by SIGTERM."""
-
-
-@contextmanager
-def _sigterm_as_exception():
-    """Within this context SIGTERM raises `Terminated`.
-
-    With several processes the signal keeps its meaning, because torchrun ends them itself.
-    """
-
-    def terminate(number, frame):
-        raise Terminated
-
-    alone = int(os.environ.get("WORLD_SIZE", 1)) == 1
-    if not alone or threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, terminate)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def _with_notes(messages, error):

@@ -103,18 +103,20 @@ def train(model, dataset, collator, config, *, out=None, resume=False, evaluate=
             loss = run.average(loss)
 
             # 3) Clip. Each trained weight now has the gradient of the whole batch in `weight.grad`.
-            #    All gradients together are scaled down to a norm of at most `max_grad_norm`.
-            norm = optimizers.clip(config.max_grad_norm)
+            #    All gradients together are scaled down to a norm of at most `max_grad_norm`. Each
+            #    tensor in `numbers` becomes a number of the row. Add your own here, for example
+            #    the norm of the gradients of one block, before `clip` changes them.
+            numbers = {}
+            numbers["gradient_norm"] = optimizers.clip(config.max_grad_norm)
 
             # 4) Step, at the learning rate of the schedule. On a CPU `history.add` raises an error
-            #    if the loss or the norm is NaN, before the step is applied.
+            #    if the loss or a number is NaN, before the step is applied.
             rate = config.learning_rate_at(history.step, history.seconds)
-            history.add(loss, norm, rate, batch)
+            history.add(loss, numbers, rate, batch)
             optimizers.step(rate)
             optimizers.zero_grad()
 
-            # 5) Log and evaluate, if it is time. Add numbers of your own to the row. The `item()`
-            #    of a GPU tensor makes the program wait, so call it here, where a row is due.
+            # 5) Log and evaluate, if it is time.
             due, row = run.due(), None
             if due.row:
                 row = {
@@ -122,7 +124,7 @@ def train(model, dataset, collator, config, *, out=None, resume=False, evaluate=
                     "epoch": run.sampler.epoch,
                     "loss": history.take_mean_loss(),
                     "learning_rate": rate,
-                    "gradient_norm": history.norm,
+                    **history.numbers,
                     "tokens": history.tokens,
                     "seconds": round(history.seconds, 3),
                     "tokens_per_second": run.tokens_per_second(),

@@ -52,7 +52,7 @@ class History:
     seconds: float = 0.0
     precision: str = ""
     targets: int = field(default=0, repr=False)  # predictions so far, as `count_targets` counts
-    norm: float = field(default=0.0, repr=False)  # of the last gradient that was read back
+    numbers: dict = field(default_factory=dict, repr=False)  # of the last step that was read back
     loss_sum: float = field(default=0.0, repr=False)  # over the steps since the last row
     idle: int = field(default=0, repr=False)  # how many of these steps had no label
     rate: float = field(default=0.0, repr=False)  # the learning rate of the last step
@@ -69,11 +69,13 @@ class History:
         rows = [row for row in self.rows if name in row]
         return [row["step"] for row in rows], [row[name] for row in rows]
 
-    def add(self, loss, norm, rate, batch):
+    def add(self, loss, numbers, rate, batch):
         """Counts a step. On a CPU its numbers are read back at once.
 
         Args:
-            loss, norm: of the step and of its gradient, tensors without axes.
+            loss: the loss of the step, a tensor without axes.
+            numbers: what else the log shows of the step, such as `gradient_norm`: a dictionary of
+                tensors without axes.
             rate: the learning rate of the step.
             batch: the batch of the step, whose tokens and targets are counted.
 
@@ -82,7 +84,8 @@ class History:
         """
         self.step += 1
         self.rate = rate
-        self.unread.append((torch.stack((loss, norm)), count_tokens(batch), count_targets(batch)))
+        values = torch.stack((loss, *numbers.values()))  # one tensor, which is read back at once
+        self.unread.append((values, list(numbers), count_tokens(batch), count_targets(batch)))
         if can_read_without_sync(loss):
             self.read_back()
 
@@ -93,14 +96,17 @@ class History:
             last: whether the run is at its end.
 
         Raises:
-            TrainingStopped: the loss or the gradient norm of a step is NaN or infinite.
+            TrainingStopped: the loss or another number of a step is NaN or infinite.
             ValueError: no step had a label, and the run is at its end or has made 100 steps.
         """
         first = self.step + 1 - len(self.unread)
-        for step, (pair, tokens, targets) in enumerate(self.unread, first):
-            loss, self.norm = pair.tolist()
-            if not (math.isfinite(loss) and math.isfinite(self.norm)):
-                told = f"step {step}: the loss is {loss} and the gradient norm {self.norm}"
+        for step, (values, names, tokens, targets) in enumerate(self.unread, first):
+            loss, *others = values.tolist()
+            self.numbers = dict(zip(names, others))
+            if not all(map(math.isfinite, (loss, *others))):
+                told = f"step {step}: the loss is {loss}"
+                for name, number in self.numbers.items():
+                    told += f" and the {name.replace('_', ' ')} {number}"
                 raise TrainingStopped(f"{told}; lower the learning rate, or take 'fp32'")
             self.loss_sum += loss
             self.tokens += tokens.item()
@@ -141,8 +147,8 @@ class History:
         return dict(vars(self))
 
     def load_state_dict(self, state):
-        """Goes on after the steps of `state`."""
-        vars(self).update(state)
+        """Goes on after the steps of `state`, which may hold less, or more, than it does today."""
+        vars(self).update({name: value for name, value in state.items() if name in vars(self)})
 
 
 # ------------------------------------------------------------------------------------ log.jsonl

@@ -48,7 +48,7 @@ AGREE_EVERY = 10
 class Part(NamedTuple):
     """The part of a batch that this process computes at one time.
 
-    Attributes:
+    Args:
         rows: the rows of the part, a dictionary of tensors.
         weight: a tensor without axes, by which the loss of the part is multiplied. A process adds
             the weighted losses of its parts, and the mean of the processes' sums is the loss of the

@@ -257,6 +257,16 @@ def test_a_callback_is_called_after_each_step_with_the_row_if_there_is_one():
     assert calls == [(1, None), (2, second), (3, None), (4, fourth), (5, last)]
 
 
+def test_a_number_that_is_added_to_a_step_is_read_back_and_has_to_be_finite():
+    history, batch = History(), {"input_ids": torch.ones(1, 2), "labels": torch.tensor([[1, -100]])}
+    loss, numbers = torch.tensor(2.0), {"gradient_norm": torch.tensor(1.0), "x": torch.tensor(0.5)}
+    history.add(loss, numbers, 0.1, batch)
+    assert history.numbers == {"gradient_norm": 1.0, "x": 0.5}
+    told = "step 2: the loss is 2.0 and the gradient norm 1.0 and the x nan"
+    with pytest.raises(TrainingStopped, match=told):
+        history.add(loss, numbers | {"x": torch.tensor(torch.nan)}, 0.1, batch)
+
+
 def test_the_curve_of_a_history_leaves_out_rows_without_the_name():
     history = History(rows=[{"step": 1, "loss": 3.0}, {"step": 2, "loss": 2.0, "x": 1.0}])
     assert history.curve("loss") == ([1, 2], [3.0, 2.0])
