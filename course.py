@@ -340,6 +340,18 @@ def own_temporary_folder(env: dict):
         yield env | dict.fromkeys(("TMPDIR", "TEMP", "TMP"), folder)
 
 
+@contextlib.contextmanager
+def inherited_by_children(env: dict):
+    """Within this context the processes that `multiprocessing` starts have the variables `env`."""
+    before = dict(os.environ)
+    os.environ.update(env)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
 def usable_cores() -> int:
     """The number of CPU cores that this process may use."""
     affinity = getattr(os, "sched_getaffinity", None)  # absent from macOS and Windows
@@ -539,12 +551,12 @@ def run_with_a_bar(args, lessons: list, report) -> None:
     bar = tqdm(total=len(lessons), unit="lesson", disable=None)
     with child_environment() as shared, own_temporary_folder(shared) as env, bar:
         env.setdefault("OMP_NUM_THREADS", str(max(1, idle // min(jobs, len(lessons)))))
-        os.environ.update(env)
-        for ended in run_at_once(jobs, lessons, args.out, args.limit, bar):
-            bar.update()
-            lines = report(*ended)
-            with tqdm.external_write_mode():
-                print(*lines, sep="\n")
+        with inherited_by_children(env):
+            for ended in run_at_once(jobs, lessons, args.out, args.limit, bar):
+                bar.update()
+                lines = report(*ended)
+                with tqdm.external_write_mode():
+                    print(*lines, sep="\n")
 
 
 def run_at_once(jobs: int, lessons: list, out: Path, limit: int, bar):

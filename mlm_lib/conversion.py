@@ -319,9 +319,8 @@ def to_hf(model):
     `to_hf(from_hf(m))` makes the predictions of m, and it has the state dictionary of m. There is
     one exception. An untied BERT never uses its bias `cls.predictions.bias`. After both conversions
     this bias equals the bias that the model uses. Two things are lost because transformers' classes
-    do not have
-    them: the number `top_k` of candidates that our model names for a blank, and the dropout before
-        the head.
+    do not have them: the number `top_k` of candidates that our model names for a blank, and the
+    dropout before the head.
 
     Args:
         model: a `MaskedLanguageModel` with a `BertEncoder` or a `ModernEncoder`, and with the head

@@ -65,7 +65,7 @@ def above_the_floor(model, tokenizer, documents=1000):
     """(floor, loss) on held-out documents of the grammar, 15% of whose words are hidden."""
     part = GrammarCorpus(documents=1, held_out=documents)
     part.encode(tokenizer, model.embedder.config.max_length)
-    look = HeldOut(part.held, MaskingCollator(tokenizer, **part.masking, seed=1))
+    look = HeldOut(part.held_out_rows, MaskingCollator(tokenizer, **part.held_out_masking, seed=1))
     return part.floor(look), look(model)[look.name]
 
 

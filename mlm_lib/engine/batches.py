@@ -121,11 +121,14 @@ def count_targets(batch):
 
     >>> count_targets({"labels": torch.tensor([[-100, 7, -100], [8, 9, -100]])})
     tensor(3)
+    >>> count_targets({"labels": torch.tensor([1, 0])})  # of a classifier, one for each text
+    tensor(2)
     """
     if "labels" in batch:
-        has_label = batch["labels"] != IGNORE  # (B, T)
-        per_row = has_label.sum(1)  # (B,)
-        return (per_row * batch["weights"]).sum() if "weights" in batch else has_label.sum()
+        has_label = batch["labels"] != IGNORE  # (B, T), or (B,) for a classifier
+        if "weights" not in batch:
+            return has_label.sum()
+        return (has_label.sum(1) * batch["weights"]).sum()  # labels of each row (B,), weighted
     real = _real_tokens(batch)
     return (real[:, 1:] & real[:, :-1]).sum()
 

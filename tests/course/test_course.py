@@ -245,6 +245,13 @@ def test_labs_run_in_the_users_own_folder(course, monkeypatch, tmp_path):
     assert calls == [(command, None)]
 
 
+def test_after_a_run_the_environment_of_its_caller_is_as_it_was(course, lessons):
+    before = dict(os.environ)
+    run = ["run", "--here", "--notebooks", str(lessons), "--out", str(lessons / "out")]
+    course.main(run)
+    assert dict(os.environ) == before
+
+
 def test_run_takes_the_labs_of_its_lessons_when_asked(course, lessons):
     (lessons / "labs").mkdir()
     for name in ("01_words_lab", "12_scores_lab", "zoo_lab"):
