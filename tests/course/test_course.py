@@ -245,10 +245,11 @@ def test_labs_run_in_the_users_own_folder(course, monkeypatch, tmp_path):
     assert calls == [(command, None)]
 
 
-def test_after_a_run_the_environment_of_its_caller_is_as_it_was(course, lessons):
+def test_the_variables_for_children_are_taken_back(course):
+    """Otherwise a program would go on with a folder for temporary files that is no longer there."""
     before = dict(os.environ)
-    run = ["run", "--here", "--notebooks", str(lessons), "--out", str(lessons / "out")]
-    course.main(run)
+    with course.inherited_by_children({**before, "ONLY_FOR_CHILDREN": "1"}):
+        assert os.environ["ONLY_FOR_CHILDREN"] == "1"
     assert dict(os.environ) == before
 
 
