@@ -75,7 +75,7 @@ class History:
         Args:
             loss: the loss of the step, a tensor without axes.
             numbers: what else the log shows of the step, such as `gradient_norm`: a dictionary of
-                tensors without axes.
+                tensors without axes, on the device of the loss.
             rate: the learning rate of the step.
             batch: the batch of the step, whose tokens and targets are counted.
 
