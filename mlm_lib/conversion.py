@@ -3,10 +3,12 @@
 Both functions copy the weights. The two models therefore give the same logits, and a change of one
 does not change the other. A family of models, such as BERT, is one entry of the table `FAMILIES`.
 The entry holds everything in which families differ: the classes, the names of the weights, and the
-names of the settings. To support another family, add an entry. Built in the lesson on the masked
-language model.
+names of the settings. To support another family, add an entry. Several families may share our
+classes, if their models have different modules: `to_hf` then finds the family by the modules.
+Built in the lesson on the masked language model.
 """
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -135,7 +137,8 @@ DECODER_SETTINGS = ("is_decoder", "add_cross_attention", "position_embedding_typ
 # Settings that repeat ids of the tokenizer. In transformers their defaults are the ids of
 # ModernBERT's own tokenizer, which a smaller vocabulary does not have.
 TOKEN_IDS = ("bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id")
-SHARED_CONFIG_NAMES = {  # of BERT and ModernBERT
+# {our setting: their setting}, where BERT and ModernBERT use the same name.
+BERT_AND_MODERNBERT_NAMES = {
     "vocab_size": "vocab_size",
     "hidden_size": "hidden_size",
     "num_layers": "num_hidden_layers",
@@ -207,7 +210,7 @@ FAMILIES = {  # by what transformers calls the `model_type` of a configuration
         },
         projection="cls.predictions.decoder",
         second_bias="cls.predictions.bias",
-        config_names=SHARED_CONFIG_NAMES
+        config_names=BERT_AND_MODERNBERT_NAMES
         | {
             "type_vocab_size": "type_vocab_size",
             "dropout": "hidden_dropout_prob",
@@ -237,7 +240,7 @@ FAMILIES = {  # by what transformers calls the `model_type` of a configuration
             "head.norm": "head.norm",
         },
         projection="decoder",
-        config_names=SHARED_CONFIG_NAMES
+        config_names=BERT_AND_MODERNBERT_NAMES
         | {
             "window": "local_attention",
             "embedding_dropout": "embedding_dropout",
@@ -281,7 +284,7 @@ def from_hf(bert_for_masked_lm):
     Its projection is tied to the word embeddings if the given model's is.
 
     Args:
-        bert_for_masked_lm: a `BertForMaskedLM` or a `ModernBertForMaskedLM`.
+        bert_for_masked_lm: a model of one of the `FAMILIES`, such as a `BertForMaskedLM`.
 
     Returns:
         A `MaskedLanguageModel`.
@@ -323,12 +326,12 @@ def to_hf(model):
     dropout before the head.
 
     Args:
-        model: a `MaskedLanguageModel` with a `BertEncoder` or a `ModernEncoder`, and with the head
-            that `MaskedLanguageModel.from_config` makes for this encoder. The head may be tied or
-            not.
+        model: a `MaskedLanguageModel` of one of the `FAMILIES`: with a `BertEncoder`, for example,
+            and with the head that `MaskedLanguageModel.from_config` makes for this encoder. The
+            head may be tied or not.
 
     Returns:
-        A `BertForMaskedLM` or a `ModernBertForMaskedLM`, in the dtype, on the device and in the
+        A model of transformers, such as a `BertForMaskedLM`, in the dtype, on the device and in the
         mode of the given model.
 
     Raises:
@@ -396,9 +399,26 @@ def _family_of(model):
     for family in FAMILIES.values():
         # A class derived from a configuration of ours belongs to a family of its own, or to none.
         fits = isinstance(encoder, family.encoder_class)
-        if fits and type(encoder.config) is family.config_class:
+        fits = fits and type(encoder.config) is family.config_class
+        if fits and _has_modules_of(family, model):
             return family if _has_the_usual_head(model) else None
     return None
+
+
+def _has_modules_of(family, model):
+    """Whether a model has all modules of `family.weight_names`, and weights in no other module.
+
+    The head's own weights, the projection and its bias, do not count: every family has them.
+    """
+    modules, with_weights = set(), set()
+    for name, module in model.named_modules():
+        pattern = re.sub(r"\.\d+\.", ".*.", name)  # a * for the number of a block
+        modules.add(pattern)
+        if pattern != "head" and any(True for _ in module.parameters(recurse=False)):
+            with_weights.add(pattern)
+    named = family.weight_names.keys()
+    # A module without weights may be there, too: a ModernBERT's block 0 has no norm of attention.
+    return with_weights <= named <= modules
 
 
 def _has_the_usual_head(model):

@@ -23,7 +23,7 @@ from mlm_lib.checks import (
     same_shape,
     whole_number,
 )
-from mlm_lib.heads import ACTIVATIONS, activation_name
+from mlm_lib.heads import ACTIVATIONS, MaskedLMHead, activation_name
 from mlm_lib.unpadded import Unpadded
 
 # DeepNet has 1,000 layers (Wang et al. 2022). Without a limit, a wrong number in a file would fill
@@ -45,6 +45,7 @@ class EncoderConfig:
         intermediate_size: the width inside the feed-forward part, usually 4H.
         max_length: the largest length T of a row, which is the number of position embeddings.
         type_vocab_size: the number of segment types, which is 2 in BERT: first or second sentence.
+            0: the encoder has no segment embeddings.
         dropout: the probability that a hidden value is dropped in training.
         layer_norm_eps: what layer norm adds to the variance.
         pad_token_id: the token for padding. Its embedding starts at zero and gets no gradient from
@@ -88,6 +89,19 @@ class EncoderConfig:
         """The probability that an attention weight is dropped, with None replaced by `dropout`."""
         return self.dropout if self.attention_dropout is None else self.attention_dropout
 
+    def parts(self):
+        """A new `BertEncoder` and a head as BERT has, tied to the word embeddings.
+
+        `MaskedLanguageModel.from_config` calls this.
+        """
+        encoder = BertEncoder(self)
+        head = MaskedLMHead(
+            self.hidden_size, token_embedding=encoder.embeddings.word,
+            activation=self.activation, layer_norm_eps=self.layer_norm_eps,
+        )  # fmt: skip
+        nn.init.normal_(head.dense.weight, std=self.initializer_range)
+        return encoder, head
+
 
 def check_sizes(config):
     """Check the settings that every encoder has, and convert them to plain Python numbers.
@@ -97,7 +111,8 @@ def check_sizes(config):
             number of heads that does not divide `hidden_size`.
     """
     for name in [size.name for size in fields(config) if size.type is int]:
-        setattr(config, name, whole_number(name, getattr(config, name), most=2**31 - 1))
+        least = 0 if name == "type_vocab_size" else 1
+        setattr(config, name, whole_number(name, getattr(config, name), least, 2**31 - 1))
     whole_number("num_layers", config.num_layers, most=MAX_LAYERS)
     H, A = config.hidden_size, config.num_heads
     if H % A:
@@ -229,6 +244,7 @@ class Embeddings(nn.Module):
     """One vector for each token: the sum of three embeddings, normalised.
 
     The three are the embeddings of the token, of its position in the row, and of its segment type.
+    With `type_vocab_size=0` there is no third embedding, and the sum has two terms.
     """
 
     def __init__(self, config):
@@ -236,7 +252,9 @@ class Embeddings(nn.Module):
         V, H, pad = config.vocab_size, config.hidden_size, config.pad_token_id
         self.word = nn.Embedding(V, H, padding_idx=pad)
         self.position = nn.Embedding(config.max_length, H)
-        self.token_type = nn.Embedding(config.type_vocab_size, H)
+        self.token_type = None
+        if config.type_vocab_size:
+            self.token_type = nn.Embedding(config.type_vocab_size, H)
         self.norm = nn.LayerNorm(H, eps=config.layer_norm_eps)
         self.dropout = Dropout(config.dropout)
 
@@ -247,19 +265,22 @@ class Embeddings(nn.Module):
             input_ids: (B, T). If `positions` is given: (N,), only the N tokens of the batch that
                 are not padding, one after another.
             token_type_ids: segment types, of the shape of `input_ids`; None: every token has type
-                0.
+                0. They are not read if there are no segment embeddings.
             positions: (N,), the position of each token in its row; None: 0..T−1 in every row.
         """
-        types = self.token_type.weight[0]  # (H,)
-        if token_type_ids is not None:
-            known_ids("token_type_ids", token_type_ids, self.token_type.num_embeddings)
-            types = self.token_type(token_type_ids)  # (B, T, H)
         if positions is None:
             places = self.position.weight[: input_ids.shape[1]]  # (T, H)
         else:
             places = self.position(positions)  # (N, H)
         known_ids("input_ids", input_ids, self.word.num_embeddings)
-        summed = self.word(input_ids) + types + places  # (B, T, H)
+        summed = self.word(input_ids)  # (B, T, H)
+        if self.token_type is not None:
+            types = self.token_type.weight[0]  # (H,)
+            if token_type_ids is not None:
+                known_ids("token_type_ids", token_type_ids, self.token_type.num_embeddings)
+                types = self.token_type(token_type_ids)  # (B, T, H)
+            summed = summed + types
+        summed = summed + places
         return self.dropout(self.norm(summed))
 
 
@@ -424,7 +445,8 @@ class BertEncoder(nn.Module):
 
         Raises:
             ValueError: a row longer than `max_length`; segment types or a mask whose shape is not
-                that of `input_ids`; a mask with other values than 0 and 1.
+                that of `input_ids`; segment types for an encoder without segment embeddings; a mask
+                with other values than 0 and 1.
             IndexError: ids or segment types outside their vocabulary. This is checked on a CPU
                 only, because on a GPU the program would have to wait for the check.
         """
@@ -433,6 +455,9 @@ class BertEncoder(nn.Module):
             raise ValueError(f"rows of {input_ids.shape[1]} tokens, and {limit}")
         if token_type_ids is not None:
             same_shape("token_type_ids", token_type_ids, "input_ids", input_ids)
+            if not self.config.type_vocab_size:
+                told = "this encoder has no segment embeddings (type_vocab_size=0)"
+                raise ValueError(f"token_type_ids are given, but {told}; leave them out")
         more = output_hidden_states or output_attentions
         mask = layout = None  # both stay None where nothing is padded, because that is faster
         if attention_mask is not None:

@@ -11,8 +11,7 @@ import torch
 import torch.nn as nn
 
 from mlm_lib.checks import ids, probability, real_mask, same_shape, whole_number
-from mlm_lib.encoder import BertEncoder
-from mlm_lib.heads import MaskedLMHead, flat_index, gather
+from mlm_lib.heads import flat_index, gather
 from mlm_lib.labels import IGNORE
 from mlm_lib.losses import masked_cross_entropy, weighted_cross_entropy
 
@@ -60,7 +59,8 @@ class MaskedLanguageModel(nn.Module):
         """A new model with random weights: an encoder, and a head tied to its word embeddings.
 
         Args:
-            config: an `EncoderConfig` for a BERT, or a `ModernConfig` for a ModernBERT.
+            config: an `EncoderConfig` for a BERT, or a `ModernConfig` for a ModernBERT. Its method
+                `parts` makes the two.
 
         >>> from mlm_lib.encoder import EncoderConfig
         >>> config = EncoderConfig(11, 8, num_layers=1, num_heads=2, intermediate_size=32)
@@ -68,14 +68,7 @@ class MaskedLanguageModel(nn.Module):
         >>> model(torch.tensor([[2, 7, 4, 3]]))["logits"].shape
         torch.Size([1, 4, 11])
         """
-        if hasattr(config, "parts"):
-            return cls(*config.parts())
-        encoder = BertEncoder(config)
-        head = MaskedLMHead(
-            config.hidden_size, token_embedding=encoder.embeddings.word,
-            activation=config.activation, layer_norm_eps=config.layer_norm_eps,
-        )  # fmt: skip
-        nn.init.normal_(head.dense.weight, std=config.initializer_range)
+        encoder, head = config.parts()
         return cls(encoder, head)
 
     def forward(

@@ -60,7 +60,7 @@ def mask_tokens(
         word_ids: (B, T) the number of the word that each token belongs to. Neighbouring tokens of
             one word have the same number. The number is −1 at tokens outside of words, and these
             tokens are not chosen.
-        strategy: a key of `STRATEGIES`: "token", "whole_word" or "span". The latter two need
+        strategy: a key of `STRATEGIES`, such as "token". A strategy that chooses whole words needs
             `word_ids`. None means "whole_word" if `word_ids` is given, and "token" otherwise.
         generator: a `torch.Generator` on the device of `input_ids`. None means torch's global
             generator.
@@ -254,6 +254,7 @@ class Strategy(NamedTuple):
     by_word: bool = False
 
 
+# The keys are the values of the argument `strategy`. A new way of choosing is one more line here.
 STRATEGIES = {
     "token": Strategy(draw_independently),
     "whole_word": Strategy(draw_independently, by_word=True),
@@ -303,7 +304,7 @@ class MaskingCollator:
     Args:
         tokenizer: a `WordPieceTokenizer` or a transformers tokenizer.
         rate, mask_share, random_share: as in `mask_tokens`.
-        strategy: a key of `STRATEGIES`: `"token"`, `"whole_word"` or `"span"`. The latter two need
+        strategy: a key of `STRATEGIES`, such as "token". A strategy that chooses whole words needs
             a tokenizer that marks the pieces of words with ##.
         pad_to_multiple_of: round the length of the batch up to a multiple of this number. 8 is a
             good value on a GPU, whose matrix units are faster with such lengths. None: the length

@@ -476,7 +476,7 @@ BOTH = {
 }
 BERTS = {
     **dict.fromkeys(("dropout", "attention_dropout"), (-0.1, 1.1, math.nan)),
-    **{"type_vocab_size": (0, 2.0), "activation": ("gelu_new",)},
+    **{"type_vocab_size": (-1, 2.0), "activation": ("gelu_new",)},
 }
 TODAYS = {
     **dict.fromkeys(SHARES, (-0.1, 1.1, math.nan)),
@@ -512,6 +512,7 @@ BERTS_OWN = [
     {"dropout": 0.2},
     {"activation": "gelu_tanh"},
     {"type_vocab_size": 3},
+    {"type_vocab_size": 0},
     {"max_length": 5},
 ]
 TODAYS_OWN = [{"embedding_dropout": 0.2}, {"mlp_dropout": 0.2}, {"global_every": 2}, {"window": 8}]
@@ -526,3 +527,13 @@ TODAYS_OWN += [{"global_theta": 5.0}, {"local_theta": 5.0}]
 def test_encoders_that_compute_differently_are_described_differently(kind, option):
     same, other = repr(ours(kind)), repr(ours(kind, **option))
     assert repr(ours(kind)) == same != other and " at 0x" not in same
+
+
+def test_without_segment_types_two_embeddings_are_summed_and_segment_types_are_refused():
+    encoder = BertEncoder(EncoderConfig(**SIZES, dropout=0.0, type_vocab_size=0))
+    ids, parts = torch.tensor([[4, 5, 6]]), encoder.embeddings
+    expected = parts.norm(parts.word(ids) + parts.position.weight[:3])
+    assert torch.equal(parts(ids), expected)
+    assert not [name for name, _ in encoder.named_parameters() if "token_type" in name]
+    with pytest.raises(ValueError, match="type_vocab_size=0.*leave them out"):
+        encoder(ids, token_type_ids=torch.zeros_like(ids))

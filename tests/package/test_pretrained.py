@@ -66,7 +66,7 @@ from transformers import (
     pipeline,
 )
 
-from mlm_lib.encoder import EncoderConfig
+from mlm_lib.encoder import BertEncoder, EncoderConfig
 from mlm_lib.heads import MaskedLMHead
 from mlm_lib.language_model import LanguageModel, LSTMContextualizer
 from mlm_lib.masked_lm import MaskedLanguageModel
@@ -895,12 +895,23 @@ def gelu(x):
     return nn.functional.gelu(x, approximate="tanh")
 
 
+def adapted(encoder):
+    """An encoder with one more layer, whose weights no model of transformers has."""
+    encoder.blocks[0].adapter = nn.Linear(8, 8)
+    return encoder
+
+
 UNUSUAL = {
     "a contextualizer": lambda ours: (ours.embedder, ours.head, nn.Identity()),
     "another activation": lambda ours: (ours.embedder, MaskedLMHead(8, 16, activation="relu")),
     "another one of its name": lambda ours: (ours.embedder, MaskedLMHead(8, 16, activation=gelu)),
     "another eps": lambda ours: (ours.embedder, MaskedLMHead(8, 16, layer_norm_eps=0.1)),
     "no biases": lambda ours: (ours.embedder, MaskedLMHead(8, 16, bias=False)),
+    "an adapter in a block": lambda ours: (adapted(ours.embedder), ours.head),
+    "no segment embeddings": lambda ours: (
+        BertEncoder(replace(ours.embedder.config, type_vocab_size=0)),
+        MaskedLMHead(8, 16),
+    ),
     "tied elsewhere": lambda ours: (
         ours.embedder,
         MaskedLMHead(8, token_embedding=nn.Embedding(16, 8)),
