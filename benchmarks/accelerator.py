@@ -1,7 +1,7 @@
 """One GPU, against transformers and its own peak: `python -m benchmarks.accelerator --device cuda`.
 
 In bf16 under autocast, with a fused AdamW, transformers' attention by SDPA. A share of the peak is
-the operations of a step's matrix products (lesson 17 counts them) over those that the largest
+the operations of a step's matrix products (lesson 19 counts them) over those that the largest
 products reach in the same run. With `--quick` sizes are tiny, so that a CPU can try all of it.
 """
 

@@ -1,6 +1,6 @@
 """The likelihood of a whole text under a masked language model: masked diffusion.
 
-Built in lesson 15. Use `DiffusionCollator` to train a model that is to write texts (see `writing`),
+Built in lesson 16. Use `DiffusionCollator` to train a model that is to write texts (see `writing`),
 and `nelbo` to measure how likely such a model finds a text.
 
 The loss at one masking rate is not a likelihood. But the area under the curve of the loss against

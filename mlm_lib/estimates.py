@@ -3,7 +3,7 @@
 Two questions come up whenever a model is measured. *How much would this loss change with other
 texts?* `Estimate` answers with a standard error over texts. *How much would this result change with
 another seed?* `interval` and `paired` answer with a confidence interval over a few runs. Built in
-lesson 13.
+lesson 14.
 """
 
 import math

@@ -3,7 +3,7 @@
 `masked_answers` runs the model once over masked batches, and most measures need only a few lines of
 code on its result. Every function that takes a model takes our `MaskedLanguageModel` and
 transformers' `BertForMaskedLM` alike. Such a function evaluates with dropout off, leaves the model
-in the mode in which it was, and gives the same result for every batch size. Built in lesson 12.
+in the mode in which it was, and gives the same result for every batch size. Built in lesson 13.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""The gap between a model's loss and the lowest possible loss, word by word. Built in lesson 08.
+"""The gap between a model's loss and the lowest possible loss, word by word. Built in lesson 09.
 
 The floor of a grammar is a mean over many words: the mean loss of the best possible predictor (the
 Bayes-optimal one, which the lessons call the ideal reader). For each hidden word, `surprises` gives

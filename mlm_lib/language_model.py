@@ -1,6 +1,6 @@
 """A forward and a backward language model, neither of which sees what it predicts.
 
-Built in lesson 10. `LanguageModel` predicts each token from the tokens before it, and if it is
+Built in lesson 11. `LanguageModel` predicts each token from the tokens before it, and if it is
 bidirectional also from the tokens after it. Its vectors can serve another model as embeddings
 (ELMo, Peters et al. 2018): see `LanguageModelEmbedder`.
 

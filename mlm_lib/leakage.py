@@ -1,4 +1,4 @@
-"""Check that a language model does not see the tokens that it predicts. Built in lesson 10.
+"""Check that a language model does not see the tokens that it predicts. Built in lesson 11.
 
 There are two checks. `find_leaks` and `assert_no_leaks` look inside a model: they find out which
 inputs each output depends on. `assert_above_floor` needs only the model's loss, on a corpus whose

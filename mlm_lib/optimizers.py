@@ -1,4 +1,4 @@
-"""The optimizers of a run: AdamW, and beside it SparseAdam or Muon. Built in lesson 11.
+"""The optimizers of a run: AdamW, and beside it SparseAdam or Muon. Built in lesson 12.
 
 AdamW trains most weights; the lesson on pretraining builds it. SparseAdam trains the weights that
 have sparse gradients, which the lesson on sampled softmax needs. Muon trains the matrices inside

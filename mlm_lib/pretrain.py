@@ -22,7 +22,7 @@ for most of them::
 `[model] from = "course-bert"` continues the training of a checkpoint, with its weights, sizes and
 tokenizer. Such a recipe may only set other dropout probabilities and a smaller `max_length`, which
 makes the rows shorter; the model keeps all its positions. An evaluation before the first step then
-shows in the log where the training started. Built in lessons 08, 15 and 16.
+shows in the log where the training started. Built in lessons 09, 16 and 18.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""Softmax losses over a large vocabulary, in full and sampled. Built in lesson 11.
+"""Softmax losses over a large vocabulary, in full and sampled. Built in lesson 12.
 
 `SoftmaxLoss` scores every token of the vocabulary. `SampledSoftmaxLoss` scores only the target and
 a random sample in training, so that the time of a training step does not depend on the size of the

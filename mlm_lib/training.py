@@ -1,4 +1,4 @@
-"""The training loop, its settings, an evaluation and a callback. Built in lesson 08.
+"""The training loop, its settings, an evaluation and a callback. Built in lesson 09.
 
 `train` is the loop of that lesson: make a batch, compute the loss and its gradient, clip, step. It
 also logs, evaluates and writes checkpoints. What surrounds the loop is in `engine/run.py`: the

@@ -3,7 +3,7 @@
 Each `[[data]]` table of a recipe becomes a part: a `TextCorpus`, a `GrammarCorpus` or, for a corpus
 that does not fit into memory, a `TokenizedCorpus` (in `mlm_lib.engine.prepared`). A `DataMixture`
 joins the parts into the one dataset that `train` takes. For documents of the grammar it also knows
-the floor, the lowest loss that any model can reach on the held-out documents. Built in lesson 08.
+the floor, the lowest loss that any model can reach on the held-out documents. Built in lesson 09.
 
 A part is used in this order:
 

@@ -1,4 +1,4 @@
-"""Generate texts with a masked language model. Built in lesson 15.
+"""Generate texts with a masked language model. Built in lesson 17.
 
 `write` starts with a text of `[MASK]` tokens only. At each step the model predicts the token at
 every blank, some blanks are filled, and the next step sees them. If one blank is filled at a time,

@@ -51,7 +51,7 @@ wrong answer counts as caught when it fails with a message that names its mistak
 written in another way than our own solution. `python tools/lab_answers.py --write` wrote this page.
 
 Who had not seen the checks wrote answers five times, from the students' editions of the labs 02,
-03, 05, 07, 09, 10, 11, 13, 14 and 16, and in the last three rounds of 17, too. What was missed was
+03, 05, 07, 10, 11, 12, 14, 15 and 18, and in the last three rounds of 17, too. What was missed was
 mended before the next round.
 
 | | wrong answers caught at first | after mending | right ones passed at first | after mending |

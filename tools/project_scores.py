@@ -109,8 +109,8 @@ def neighbours(documents, vocabulary, seed):
     return predict
 
 
-def lesson_08(documents, vocabulary, seed):
-    """The model and the settings of lesson 08, its thousand steps."""
+def lesson_09(documents, vocabulary, seed):
+    """The model and the settings of lesson 09, its thousand steps."""
     torch.manual_seed(seed)
     tokens = [*SPECIAL_TOKENS, *vocabulary]
     tokenizer = WordPieceTokenizer({token: index for index, token in enumerate(tokens)})
@@ -164,7 +164,7 @@ REFERENCE = {
     NOTHING: partial(score, nothing),
     FREQUENCIES: partial(score, frequencies),
     NEIGHBOURS: partial(score, neighbours),
-    LESSON: partial(score, lesson_08),
+    LESSON: partial(score, lesson_09),
     CAREFUL: careful,
     SHORT: partial(careful, seconds=100),
 }

@@ -1,6 +1,6 @@
 """Draws the loss curves of `docs/read_your_curve.md`: `python docs/site/curves.py`.
 
-A small model is trained on the films of our grammar, as in lesson 08: once correctly, and once with
+A small model is trained on the films of our grammar, as in lesson 09: once correctly, and once with
 each of six faults. The pictures and the numbers are written to `docs/curves/`. They show the loss
 in the log of the training, and the loss on held-out texts that is computed without the fault.
 """

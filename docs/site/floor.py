@@ -1,6 +1,6 @@
 """Renews the figure of README.md, `docs/floor.png`: `python docs/site/floor.py`.
 
-The figure is taken from the stored outputs of lesson 08, so it shows what the lesson printed.
+The figure is taken from the stored outputs of lesson 09, so it shows what the lesson printed.
 """
 
 import base64
@@ -11,7 +11,7 @@ from html import unescape
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-LESSON = ROOT / "notebooks" / "08_pretraining.ipynb"
+LESSON = ROOT / "notebooks" / "09_pretraining.ipynb"
 TOLD = "floor"  # a word of the alternative text, by which the figure is found
 PICTURE = re.compile(r'src="data:image/png;base64,([^"]+)"')
 

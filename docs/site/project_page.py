@@ -9,7 +9,7 @@ from classroom.project import NAME, NATS, REFERENCES, USED, read_board
 
 PAGE = Path(__file__).parents[1] / "project.md"
 CAREFUL, NEIGHBOURS, FREQUENCIES = "a careful student", "neighbours", "frequencies"
-SHORT, LESSON, NOTHING = "a careful student, 100 seconds", "lesson 08", "nothing learned"
+SHORT, LESSON, NOTHING = "a careful student, 100 seconds", "lesson 09", "nothing learned"
 
 
 def measured() -> dict[str, dict]:

@@ -17,7 +17,7 @@ from notebook_form import normalised, read, text
 
 ROOT = Path(__file__).resolve().parents[2]
 LESSON = ROOT / "notebooks" / "00_start_here.ipynb"
-LONG_LINES = ROOT / "notebooks" / "08_pretraining.ipynb"
+LONG_LINES = ROOT / "notebooks" / "09_pretraining.ipynb"
 LAB = ROOT / "notebooks" / "labs" / "02_masking_lab.ipynb"
 
 pytestmark = [

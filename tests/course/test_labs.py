@@ -31,6 +31,7 @@ from classroom.lab import MARK, ROOT, STUB, Refused, labs, read_lab, read_submis
 from classroom.runner import UNANSWERED, execute, fresh_names
 
 KEYS = list(labs())
+SHARED = {"08": "09", "16": "17"}  # lessons whose tasks are in the lab of the next lesson
 LESSONS = sorted(path.name[:2] for path in (ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb"))
 
 
@@ -50,9 +51,10 @@ def lines_of(source):
 # ---- the sources ---------------------------------------------------------------------------------
 
 
-def test_every_lesson_but_the_first_has_its_lab_and_there_is_a_zoo():
-    assert KEYS == [*LESSONS[1:], "zoo"]
-    for number in LESSONS[1:]:
+def test_every_lesson_but_the_first_has_a_lab_and_there_is_a_zoo():
+    followed = [number for number in LESSONS[1:] if number not in SHARED]
+    assert KEYS == [*followed, "zoo"]
+    for number in followed:
         (lesson,) = (ROOT / "notebooks").glob(f"{number}_*.ipynb")
         assert labs()[number].name == f"{lesson.stem}_lab.ipynb"
 
@@ -105,6 +107,11 @@ def test_a_lab_opens_with_its_points_needs_and_the_time_of_its_tasks(key):
     minutes = re.search(r"\*\*Time:\*\* (\d+)", first.source)[1]
     assert re.search(rf"^\| {key} [^|]*\| {minutes}\b", guide, re.M), "the guide tells another time"
     assert "course.py labs check" in second.source
+
+
+@pytest.mark.parametrize("lesson, key", SHARED.items())
+def test_a_lab_of_two_lessons_names_both(lesson, key):
+    assert f"**Needs:** lessons {lesson} and {key}" in read(labs()[key]).cells[0].source
 
 
 def test_a_cell_of_a_lab_is_read_in_one_look(key):

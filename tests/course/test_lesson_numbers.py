@@ -13,7 +13,9 @@ from notebook_form import read
 
 LESSONS = sorted((Path(__file__).parents[2] / "notebooks").glob("[0-9][0-9]_*.ipynb"))
 NUMBER = re.compile(r"(?<![\w.,/-])[-−]?\d[\d,]*(?:\.\d+)?(?:e-?\d+)?(?![\w/]|\.\d)%?")
-COMMAND = re.compile(r"`python3 [^`]*`")  # what a reader types states no result
+COMMAND = re.compile(  # what a reader types, or the name of a lesson or lab, states no result
+    r"`python3 [^`]*`|\b[Ll](?:essons?|abs?) \d\d(?:(?:,| and| or| to)+ \d\d)*"
+)
 TIME = re.compile(r"\s*(?:ns|µs|ms|s|seconds?|min|minutes?|hours?)\b")
 SCALES = (1, 100, 0.01, 1e-3, 1e-6)  # a share as a percentage and back, thousands, millions
 NEAR = 0.15

@@ -41,17 +41,19 @@ RUN = {
         "SEED": 3}],
     "07": [{"SENTENCES": ["the capital of [MASK] is [MASK] and the capital of spain is [MASK] ."],
         "ANSWERS": [["france", "paris", "madrid"]], "STEPS": 1} | SMALL],
-    "08": [{"WORLD": "animals", "SEED": 3, "STEPS": 60, "LEARNING_RATE": 5e-4, "HELD_OUT": 60}
+    "08": [{"WORLD": "animals", "SEED": 3, "HELD_OUT": 60}],
+    "09": [{"WORLD": "animals", "SEED": 3, "STEPS": 60, "LEARNING_RATE": 5e-4, "HELD_OUT": 60}
         | SMALL],
-    "09": [{"SEED": 2**32-1, "STEPS": 1} | SMALL],
-    "10": [{"WIDTH": 7, "STEPS": 11, "MASKED_STEPS": 13, "DOCUMENTS": 32} | SMALL],
-    "11": [{"CORPUS": "grammar", "SAMPLES": 1} | SMALL],
-    "12": [{"SEED": 3, "LENGTH": 40, "SENTENCE": "[MASK] is the capital of france ."} | OTHER],
-    "13": [{"SEED": 3, "LEARNING_RATE": 1e-3}],
-    "14": [{"SEED": 3, "SIZES": [11, 30], "SEEDS": 2, "LABEL_COLUMN": "genre"} | OTHER],
-    "15": [{"SEED": 3, "STEPS": 7, "HELD_OUT": 21, "WRITTEN": 11} | OTHER],
-    "16": [{"SEED": 5, "REVIEWS": 9, "LEARNING_RATE": 1e-3, "STEPS": 12, "DOCUMENTS": 60} | SMALL],
-    "17": [{"SEED": 5, "BATCH_SIZE": 9, "ROUNDS": 2} | SMALL],
+    "10": [{"SEED": 2**32-1, "STEPS": 1} | SMALL],
+    "11": [{"WIDTH": 7, "STEPS": 11, "MASKED_STEPS": 13, "DOCUMENTS": 32} | SMALL],
+    "12": [{"CORPUS": "grammar", "SAMPLES": 1} | SMALL],
+    "13": [{"SEED": 3, "LENGTH": 40, "SENTENCE": "[MASK] is the capital of france ."} | OTHER],
+    "14": [{"SEED": 3, "LEARNING_RATE": 1e-3}],
+    "15": [{"SEED": 3, "SIZES": [11, 30], "SEEDS": 2, "LABEL_COLUMN": "genre"} | OTHER],
+    "16": [{"SEED": 3, "STEPS": 7, "HELD_OUT": 21} | OTHER],
+    "17": [{"SEED": 3, "HELD_OUT": 21, "WRITTEN": 11} | OTHER],
+    "18": [{"SEED": 5, "REVIEWS": 9, "LEARNING_RATE": 1e-3, "STEPS": 12, "DOCUMENTS": 60} | SMALL],
+    "19": [{"SEED": 5, "BATCH_SIZE": 9, "ROUNDS": 2} | SMALL],
 }  # fmt: skip
 REFUSED = {
     "00": [{"TOP_K": 9000}, {"SENTENCE": "no blank here ."},
@@ -68,29 +70,31 @@ REFUSED = {
     "07": [MODERN, {"SEED": 2**32}, {"SENTENCES": []}, {"SENTENCES": "[MASK] [MASK]"},
         {"SENTENCES": ["only one [MASK] here ."]}, {"ANSWERS": [["spain", "zyzzyva"], ["film"]]},
         {"STEPS": 0}],
-    "08": [{"SEED": 2**32}, {"WORLD": ["films"]}, {"WORLD": "opera"}, {"LEARNING_RATE": 0.5},
+    "08": [{"SEED": 2**32}, {"WORLD": ["films"]}, {"WORLD": "opera"}, {"HELD_OUT": 2.5}],
+    "09": [{"SEED": 2**32}, {"WORLD": ["films"]}, {"WORLD": "opera"}, {"LEARNING_RATE": 0.5},
         {"STEPS": 5}, {"HELD_OUT": 2.5}],
-    "09": [MODERN, {"SEED": 2**32}, {"LEARNING_RATE": 1e-2}, {"FACTORS": []}, {"FACTORS": ["2"]},
+    "10": [MODERN, {"SEED": 2**32}, {"LEARNING_RATE": 1e-2}, {"FACTORS": []}, {"FACTORS": ["2"]},
         {"HELD_OUT": 1}, {"MAX_LENGTH": 300}, {"OTHER": "nowhere"}, {"CORPUS": "nowhere"},
         {"SENTENCES": ["a [MASK] and [MASK]"]}, {"SENTENCES": ["no blank here"]},
         {"CORPUS": "docs", "OTHER": "docs"}, {"LEARNING_RATE": 1e-6}, {"OWN": "nowhere.txt"},
         {"OWN": "unknown.txt"}],
-    "10": [MODERN, {"SEED": 2**32-1}, {"DOCUMENTS": 10}, {"WIDTH": 5000}, {"MASKED_STEPS": 9.5},
+    "11": [MODERN, {"SEED": 2**32-1}, {"DOCUMENTS": 10}, {"WIDTH": 5000}, {"MASKED_STEPS": 9.5},
         {"WORLD": "moon"}, {"WIDTH": 0}, {"STEPS": 5}, {"HELD_OUT": 3}],
-    "11": [{"CORPUS": "nowhere.txt"}, {"SAMPLES": 8192}, {"FULL_STEPS": 7}, {"LARGEST": 5000000},
+    "12": [{"CORPUS": "nowhere.txt"}, {"SAMPLES": 8192}, {"FULL_STEPS": 7}, {"LARGEST": 5000000},
         {"SAMPLES": 100000}, {"LARGEST": 1000}, {"HELD_OUT": 0}],
-    "12": [MODERN, {"SENTENCE": "no blank here ."}, {"SCORED": 50, "DOCUMENTS": 40},
+    "13": [MODERN, {"SENTENCE": "no blank here ."}, {"SCORED": 50, "DOCUMENTS": 40},
         {"LENGTH": 400, "RANKED": 20}, {"DOCUMENTS": 2.5}, {"SEED": 2**32-1}],
-    "13": [{"SEEDS": 1}, {"RESULTS": "nowhere.csv"}, {"LEARNING_RATE": 0.5}, {"FULL": "true"},
+    "14": [{"SEEDS": 1}, {"RESULTS": "nowhere.csv"}, {"LEARNING_RATE": 0.5}, {"FULL": "true"},
         {"HELD_OUT": 5}, {"DOCUMENTS": 2.5}],
-    "14": [MODERN, {"SIZES": [50, 20]}, {"SIZES": [20, 555]}, {"RESULTS": "nowhere.csv"},
+    "15": [MODERN, {"SIZES": [50, 20]}, {"SIZES": [20, 555]}, {"RESULTS": "nowhere.csv"},
         {"SEEDS": 1}, {"FULL": "no"}, {"OWN": "nowhere.csv"}, {"OWN": "mine.txt"},
         {"LABEL_COLUMN": "stars"}, {"LABEL_COLUMN": "text"}, {"OWN_RATE": 1}],
-    "15": [MODERN, {"SEED": -1}, {"STEPS": 0}, {"WRITTEN": 200}, {"HELD_OUT": 5},
-        {"RESULTS": "nowhere.csv"}, {"FULL": 1}],
-    "16": [{"STEPS": 5}, {"RESULTS": "nowhere.csv"}, {"LEARNING_RATE": 0.5}, {"REVIEWS": 561},
+    "16": [MODERN, {"SEED": -1}, {"STEPS": 0}, {"HELD_OUT": 5}, {"RESULTS": "nowhere.csv"},
+        {"FULL": 1}],
+    "17": [MODERN, {"SEED": -1}, {"WRITTEN": 200}, {"HELD_OUT": 5}],
+    "18": [{"STEPS": 5}, {"RESULTS": "nowhere.csv"}, {"LEARNING_RATE": 0.5}, {"REVIEWS": 561},
         {"FULL": "yes"}, {"LONG_SEEDS": 1}, {"HELD_OUT": 2.5}, {"DEVICE": "tpu9"}],
-    "17": [MODERN, {"ROUNDS": 1}, {"BATCH_SIZE": 100}, {"RESULTS": "nowhere.csv"}, {"SEED": 2**32}],
+    "19": [MODERN, {"ROUNDS": 1}, {"BATCH_SIZE": 100}, {"RESULTS": "nowhere.csv"}, {"SEED": 2**32}],
 }  # fmt: skip
 
 
@@ -197,7 +201,7 @@ def test_models_and_data_sets_of_the_hub_are_what_lessons_run_on(checkpoints, tm
     small, modern = {"CHECKPOINT": "acme/small"}, {"CHECKPOINT": "acme/modern"}
     films = {"CORPUS": "hub:acme/films:review"}
     calls = [("00", small), ("00", modern), ("04", small), ("04", modern), ("07", small)]
-    calls.append(("09", small | films))
+    calls.append(("10", small | films))
     with serve(offered) as (url, asked):
         home = {"HF_HOME": str(tmp_path / "home"), "HF_ENDPOINT": url, "CALLS": json.dumps(calls)}
         said = answer_of(start("run_lessons.py", home))
@@ -208,14 +212,14 @@ def test_models_and_data_sets_of_the_hub_are_what_lessons_run_on(checkpoints, tm
 @pytest.mark.slow
 def test_own_texts_go_by_the_last_part_of_their_path(names, tmp_path, capsys):
     path = written(tmp_path / "films.csv")
-    run("09", {"CORPUS": f"{path}:review"} | SMALL, names)
+    run("10", {"CORPUS": f"{path}:review"} | SMALL, names)
     said = capsys.readouterr().out
     assert "on films.csv:review" in said and str(tmp_path) not in said
 
 
 @pytest.mark.slow
 def test_an_evaluation_asks_once_for_each_token_but_for_no_special_one(names):
-    for number, cell in begin(lesson_of("09"), names, SMALL):
+    for number, cell in begin(lesson_of("10"), names, SMALL):
         execute(cell.source, f"cell {number}", names)
         if "surprises" in names:
             break
@@ -253,7 +257,7 @@ def table_of_topics(path, each=30, more=()):
 def test_labels_of_ones_own_are_learned_from_texts_of_ones_own(names, tmp_path, capsys):
     more = [("", "no label ."), ("0", " "), ("food; drink", "the film is long . " * 200)]
     more += [("Straßen", TOPICS["food; drink"].format(0))]  # a text that had a label before
-    run("14", table_of_topics(tmp_path / "own.csv", more=more) | SMALL, names)
+    run("15", table_of_topics(tmp_path / "own.csv", more=more) | SMALL, names)
     assert names["own_names"] == ["0", "Straßen", "food; drink"]
     learned, held = map(len, (names["own_train"], names["own_held"]))
     assert (learned + held, held) == (91, 18) and names["own_sizes"] == [18, 36, 73]
@@ -270,7 +274,7 @@ def test_labels_of_ones_own_are_learned_from_texts_of_ones_own(names, tmp_path, 
 
 def labels_of(names, path, each, more=()):
     """How many texts each label has to learn from and held out, or what the check refuses."""
-    (number, check), *_ = begin(lesson_of("14"), names, table_of_topics(path, each, more), SMALL)
+    (number, check), *_ = begin(lesson_of("15"), names, table_of_topics(path, each, more), SMALL)
     try:
         execute(check.source, f"cell {number}", names)
     except ValueError as error:
@@ -297,6 +301,6 @@ def test_a_label_with_too_few_texts_is_told_with_its_counts(names, tmp_path, eac
 def test_a_table_that_semicolons_part_is_refused_with_the_remedy(names, tmp_path):
     settings = table_of_topics(tmp_path / "own.csv")
     (tmp_path / "own.csv").write_text("topic;body\nred;a text .\n", encoding="utf-8")
-    (number, check), *_ = begin(lesson_of("14"), names, settings, SMALL)
+    (number, check), *_ = begin(lesson_of("15"), names, settings, SMALL)
     with pytest.raises(ValueError, match="separated by semicolons.*save it with commas"):
         execute(check.source, f"cell {number}", names)

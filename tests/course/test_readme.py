@@ -20,7 +20,7 @@ BADGE = re.compile(r"^\[!\[([^\]]+)\]\(([^)]+)\)\]\(([^)]+)\)$", re.M)
 LINKS = sorted(set(re.findall(r"\]\(([^)]+)\)", README)))
 
 
-def test_the_figure_is_the_one_that_lesson_08_has_stored():
+def test_the_figure_is_the_one_that_lesson_09_has_stored():
     pytest.importorskip("sphinx", reason="the docs extra is not installed")
     from docs.site.floor import floor
 

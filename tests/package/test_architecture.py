@@ -27,13 +27,13 @@ TOP = [name for name in PATHS if "." not in name]
 # What a file may import of later lessons, and why.
 AHEAD = {
     ("masking", "labels"): "lesson 02 marks what is not asked by lesson 03's −100",
-    ("encoder", "unpadded"): "packing leaves padding out of lesson 06 as lesson 16 does",
-    ("language_model", "softmax"): "lesson 10 may be told to sample, which lesson 11 builds",
-    ("training", "optimizers"): "lesson 08 trains by AdamW, lesson 11 says what stands beside it",
-    ("conversion", "modern"): "lesson 07 converts models, since lesson 16 of a second kind",
-    ("pretrain", "modern"): "a recipe may name the encoder of lesson 16",
-    ("pretrain", "diffusion"): "a recipe may name the objective of lesson 15",
-    ("training_data", "diffusion"): "its held-out documents also measure the bound of lesson 15",
+    ("encoder", "unpadded"): "packing leaves padding out of lesson 06 as lesson 18 does",
+    ("language_model", "softmax"): "lesson 11 may be told to sample, which lesson 12 builds",
+    ("training", "optimizers"): "lesson 09 trains by AdamW, lesson 12 says what stands beside it",
+    ("conversion", "modern"): "lesson 07 converts models, since lesson 18 of a second kind",
+    ("pretrain", "modern"): "a recipe may name the encoder of lesson 18",
+    ("pretrain", "diffusion"): "a recipe may name the objective of lesson 16",
+    ("training_data", "diffusion"): "its held-out documents also measure the bound of lesson 16",
 }
 
 

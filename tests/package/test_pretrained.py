@@ -929,7 +929,7 @@ def test_a_model_that_transformers_has_no_class_for_is_refused_before_anything_i
 
 
 class Classifier(nn.Module):
-    """As lesson 15 has one: an encoder, and a linear layer on the state of [CLS]."""
+    """As lesson 17 has one: an encoder, and a linear layer on the state of [CLS]."""
 
     def __init__(self, encoder):
         super().__init__()

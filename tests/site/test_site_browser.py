@@ -7,7 +7,7 @@ pytestmark = [
     pytest.mark.site,
     pytest.mark.skipif(chromium() is None, reason="no Chromium here (Debian: chromium)"),
 ]
-LESSON, LAB = "notebooks/08_pretraining.html", "notebooks/labs/02_masking_lab.html"
+LESSON, LAB = "notebooks/09_pretraining.html", "notebooks/labs/02_masking_lab.html"
 PAGES = ["index.html", LESSON, LAB, "glossary.html", "api/masking.html", "benchmarks.html"]
 
 
@@ -83,7 +83,7 @@ def test_a_search_finds_a_lesson(open_page, site, way):
     hit = page.locator("#search-results a", has_text="Sampled softmax").first
     hit.wait_for()
     hit.click()
-    page.wait_for_url("**/notebooks/11_sampled_softmax.html*")
+    page.wait_for_url("**/notebooks/12_sampled_softmax.html*")
 
 
 @pytest.mark.parametrize("width, scheme", [(1280, "light"), (390, "dark")])
@@ -119,7 +119,7 @@ WIDE = [
     "using.html",
     "instructors.html",
     "labs.html",
-    "notebooks/12_evaluation.html",
+    "notebooks/13_evaluation.html",
 ]  # have tables
 
 

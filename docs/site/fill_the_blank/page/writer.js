@@ -1,4 +1,4 @@
-// Writing from all blanks, one word a step: mlm_lib/writing.py in the browser. Lesson 15 builds it.
+// Writing from all blanks, one word a step: mlm_lib/writing.py in the browser. Lesson 17 builds it.
 
 import { softmax } from "./model.js";
 import { MASK } from "./wordpiece.js";
