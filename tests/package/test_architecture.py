@@ -27,6 +27,7 @@ TOP = [name for name in PATHS if "." not in name]
 # What a file may import of later lessons, and why.
 AHEAD = {
     ("masking", "labels"): "lesson 02 marks what is not asked by lesson 03's −100",
+    ("diagrams", "labels"): "a diagram of lesson 02 shows lesson 03's −100",
     ("encoder", "unpadded"): "packing leaves padding out of lesson 06 as lesson 16 does",
     ("language_model", "softmax"): "lesson 10 may be told to sample, which lesson 11 builds",
     ("training", "optimizers"): "lesson 08 trains by AdamW, lesson 11 says what stands beside it",
