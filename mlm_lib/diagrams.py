@@ -380,7 +380,7 @@ def tying(vocab_size, hidden_size, words):
     for left, title in titles.items():
         middle = left + width / 2
         write(ax, (middle, 0.72), title, ha="center", fontsize=10)
-        write(ax, (middle, ys[0] + 0.28), shape, ha="center", color=OURS, fontweight="bold")
+        write(ax, (middle, 0.28), shape, ha="center", color=OURS, fontweight="bold")
         caption(ax, (middle, ys[-1] - 0.25), "⋮", ha="center")
         ax.plot([middle, middle], [ys[-1] - 0.4, ys[-1] - 0.62], color=OURS, linewidth=2)
     for i, (word, y) in enumerate(zip(words, ys)):
@@ -391,7 +391,7 @@ def tying(vocab_size, hidden_size, words):
         path(ax, (leave - 0.2, y), (leave - 0.03, y))
         path(ax, (leave + width + 0.04, y), (leave + width + 0.2, y))
         write(ax, (leave + width + 0.24, y), f"score of {shortened(word, 0.6, 9)}")
-    path(ax, (entrance - 0.26, ys[0]), (entrance - 0.03, ys[0]))
+    path(ax, (entrance - 0.26, 0), (entrance - 0.03, 0))
     path(ax, (entrance + width + 0.04, 0), (2.6, 0))
     box(ax, (3.02, -0.15), "encoder\nand head", width=0.84, height=0.62)
     ax.plot([3.44, leave - 0.2, leave - 0.2], [0, 0, ys[-1]], color=CHANCE, linewidth=1.2)
@@ -406,11 +406,8 @@ def tying(vocab_size, hidden_size, words):
     tell(ax, f"The matrix {shape} is drawn twice, with the rows of {', '.join(words)}.")
     looked_up = f"the row of {words[0]} is looked up, and encoder and head make the state s of it"
     tell(ax, f"At the entrance {looked_up}. At the exit s is multiplied with every row.")
-    show(
-        tell(
-            ax, f"Each product is a score. Both drawings are one and the same matrix of {numbers}."
-        )
-    )
+    same = f"Both drawings are one and the same matrix of {numbers}."
+    show(tell(ax, f"Each product is a score. {same}"))
 
 
 def attention(tokens, query, scores, head_size):
