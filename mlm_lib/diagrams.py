@@ -553,12 +553,13 @@ def forward_backward(
     factor = "Each arrow multiplies by the factor of its sentence, which is written on it."
     caption(ax, (xs[0] - 0.34, betas[-1] - 0.63), factor)
     crop(ax, max(xs[-1] + 0.5, 6), betas[-1] - 0.78, 0.48)
-    for letter, (_, table, _, met, meaning) in side.items():
-        rows = "; ".join(
-            f"{value}: {', '.join(in_short(number) for number in numbers)}"
-            for value, numbers in table.items()
-        )
-        tell(ax, f"{letter} {meaning}, at boundaries 0 to {sentences}: {rows}.")
+    told = {
+        f"{letter} {row[-1]}, at boundaries 0 to {sentences}": row[1]
+        for letter, row in side.items()
+    }
+    for what, table in {"Factors of the sentences": factors, **told}.items():
+        rows = (f"{value} {', '.join(map(in_short, row))}" for value, row in table.items())
+        tell(ax, f"{what}: {'; '.join(rows)}.")
     tell(ax, f"The blank of {' '.join(words)} is in sentence {before + 1}.")
     show(tell(ax, f"There α at boundary {before} meets β at boundary {before + 1}."))
 

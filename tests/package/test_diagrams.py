@@ -1,3 +1,5 @@
+import itertools
+
 import IPython.display
 import matplotlib
 import matplotlib.pyplot as plt
@@ -105,7 +107,9 @@ DRAWN = {
 
 
 @pytest.mark.parametrize("picture", DRAWN.values(), ids=DRAWN)
-def test_no_text_leaves_its_box_or_the_picture(picture, monkeypatch):
+def test_no_text_leaves_its_box_or_covers_another_and_nothing_leaves_the_picture(
+    picture, monkeypatch
+):
     kept = []
     monkeypatch.setattr(diagrams, "show", kept.append)
     picture()
@@ -113,12 +117,16 @@ def test_no_text_leaves_its_box_or_the_picture(picture, monkeypatch):
     ax.figure.canvas.draw()
     frame = ax.get_window_extent()
     boxes = [patch.get_window_extent() for patch in ax.patches]
-    for text in (t for t in ax.texts if t.get_text()):
-        found = text.get_window_extent()
+    texts = {text: text.get_window_extent() for text in ax.texts if text.get_text()}
+    for text, found in texts.items():
         middle = (found.x0 + found.x1) / 2, (found.y0 + found.y1) / 2
         around = [box for box in boxes if box.contains(*middle)] or [frame]
         for corner in ((found.x0, found.y0), (found.x1, found.y1)):
             assert around[0].contains(*corner), text.get_text()
+    for box in boxes:
+        assert frame.contains(box.x0, box.y0) and frame.contains(box.x1, box.y1)
+    for (one, found), (other, place) in itertools.combinations(texts.items(), 2):
+        assert not found.padded(-1).overlaps(place), (one.get_text(), other.get_text())
 
 
 def test_a_path_ends_in_an_arrowhead():
@@ -234,6 +242,9 @@ def test_the_head_adds_the_bias_and_lights_the_highest_score(monkeypatch):
     ax = drawn(monkeypatch, diagrams.lm_head, 256, 8192, words, products, biases)
     assert {"3.00", "−1.00", "2.00", "2.50", "+0.25", "2.75"} <= set(texts(ax))
     assert "highest score: film" in texts(ax)
+    lit = [p for p in ax.patches if p.get_facecolor() == matplotlib.colors.to_rgba(plots.OURS)]
+    (height,) = {round(text.get_position()[1], 3) for text in ax.texts if text.get_text() == "film"}
+    assert round(lit[-1].get_center()[1], 3) == height
     assert "the 3.00 −1.00 = 2.00, film 2.50 +0.25 = 2.75." in ax.figure.told[-1]
     with pytest.raises(ValueError, match="2 words, 1 products and 2 biases; as many of each"):
         diagrams.lm_head(256, 8192, words, [1.0], biases)
@@ -276,8 +287,11 @@ def test_alpha_before_the_blank_meets_beta_after_it(monkeypatch):
     assert lit[plots.OURS] == {boundaries["boundary 0"]}
     assert lit[plots.ALERT] == {boundaries["boundary 1"]}
     told = " ".join(ax.figure.told)
-    assert "good: 2/3, 2/3, 2/9; bad: 1/3, 1/3, 0." in told
-    assert "good: 1/3, 1/3, 1; bad: 0, 0, 1." in told
+    assert "Factors of the sentences: good 1, 1/3; bad 1, 0." in told
+    assert (
+        "the words to the left), at boundaries 0 to 2: good 2/3, 2/3, 2/9; bad 1/3, 1/3, 0." in told
+    )
+    assert "the right | mood), at boundaries 0 to 2: good 1/3, 1/3, 1; bad 0, 0, 1." in told
     assert told.endswith("is in sentence 1. There α at boundary 0 meets β at boundary 1.")
     assert texts(ax).count("× 1/3") == 2  # once for α, once for β
 
