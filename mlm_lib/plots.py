@@ -212,9 +212,7 @@ def token_strip(tokens, fates, colors, *, per_row=12, ax=None):
     for i, (token, fate) in enumerate(zip(tokens, fates)):
         row, column = divmod(i, per_row)
         square(ax, column + 0.03, -row - 0.9, 0.94, 0.8, colors[fate])
-        red, green, blue = bytes.fromhex(colors[fate][1:7])
-        dark = 0.3 * red + 0.59 * green + 0.11 * blue < 140  # the brightness, of 255
-        ax.text(column + 0.5, -row - 0.5, token, color="white" if dark else "black", **middle)
+        ax.text(column + 0.5, -row - 0.5, token, color=ink(colors[fate]), **middle)
     ax.set(xlim=(0, per_row), ylim=(-rows, 0))
     ax.axis("off")
     handles = [plt.Rectangle((0, 0), 1, 1, color=color, linewidth=0) for color in colors.values()]
@@ -306,6 +304,13 @@ def _place(value):
 def _pairs(names, values):
     """Names and values as text, such as "ours 1.2, theirs 1.3"."""
     return ", ".join(f"{name} {value:.2g}" for name, value in zip(names, values))
+
+
+def ink(color):
+    """The colour of letters that can be read on the colour "#RRGGBB": "white" or "black"."""
+    red, green, blue = bytes.fromhex(color[1:7])
+    brightness = 0.3 * red + 0.59 * green + 0.11 * blue  # of 255
+    return "white" if brightness < 140 else "black"
 
 
 def square(ax, left, bottom, width, height, color):

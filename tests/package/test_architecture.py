@@ -27,6 +27,7 @@ TOP = [name for name in PATHS if "." not in name]
 # What a file may import of later lessons, and why.
 AHEAD = {
     ("masking", "labels"): "lesson 02 marks what is not asked by lesson 03's −100",
+    ("diagrams", "labels"): "a diagram of lesson 02 shows lesson 03's −100",
     ("encoder", "unpadded"): "packing leaves padding out of lesson 06 as lesson 18 does",
     ("language_model", "softmax"): "lesson 11 may be told to sample, which lesson 12 builds",
     ("training", "optimizers"): "lesson 09 trains by AdamW, lesson 12 says what stands beside it",

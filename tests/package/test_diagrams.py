@@ -1,10 +1,21 @@
+import itertools
+
 import IPython.display
 import matplotlib
+import matplotlib.pyplot as plt
 import pytest
+import torch
 
 matplotlib.use("Agg")
 
 from mlm_lib import diagrams, plots
+from mlm_lib.losses import masked_cross_entropy
+
+
+@pytest.fixture(autouse=True)
+def closed():
+    yield
+    plt.close("all")
 
 
 @pytest.fixture
@@ -56,8 +67,49 @@ def test_the_masked_language_model_tells_each_way_to_ask(shown):
     assert "data:image/png" in shown["text/html"]
 
 
-@pytest.mark.parametrize("picture", [diagrams.encoder_block, diagrams.masked_language_model])
-def test_no_text_leaves_its_box_or_the_picture(picture, monkeypatch):
+TOKENS = "[CLS] i have watched this film and it was unforgettable . [SEP]".split()
+MASKED = "[CLS] i have [MASK] this film and it was physics . [SEP]".split()
+LABELS = torch.tensor([-100, -100, -100, 14, -100, 48, -100, -100, -100, 50, -100, -100])
+
+WORDS = "it was [MASK] . really great .".split()
+FACTORS = {"good": [1, 1 / 3], "bad": [1, 0]}
+ALPHA = {"good": [2 / 3, 2 / 3, 2 / 9], "bad": [1 / 3, 1 / 3, 0]}
+BETA = {"good": [1 / 3, 1 / 3, 1], "bad": [0, 0, 1]}
+
+DRAWN = {
+    "a block": diagrams.encoder_block,
+    "a model": diagrams.masked_language_model,
+    "masking": lambda: diagrams.masking(TOKENS, MASKED, LABELS),
+    "one token, kept": lambda: diagrams.masking(["a"], ["a"], [7]),
+    "the widest batch": lambda: diagrams.masked_loss(
+        torch.arange(9900, 9912)[None], torch.full((1, 12), 12.34)
+    ),
+    "tokens over losses": lambda: diagrams.masked_loss(
+        LABELS.view(2, 6), torch.ones(2, 6), [TOKENS[:6], TOKENS[6:]]
+    ),
+    "the widest batch of tokens": lambda: diagrams.masked_loss(
+        LABELS[None], torch.full((1, 12), 12.34), [MASKED]
+    ),
+    "no label": lambda: diagrams.masked_loss(torch.full((1, 3), -100), torch.zeros(1, 3)),
+    "the head of a large model": lambda: diagrams.lm_head(1024, 250_112),
+    "the head, with numbers": lambda: diagrams.lm_head(
+        256, 8192, ["unforgettable", "$"], [11.0, -12.5], [-0.25, 0.5]
+    ),
+    "tying": lambda: diagrams.tying(250_112, 1024, ["unforgettable", "film", "it"]),
+    "attention": lambda: diagrams.attention(TOKENS, 9, torch.arange(12.0), 64),
+    "forward and backward": lambda: diagrams.forward_backward(
+        WORDS, [0, 4, 7], FACTORS, ALPHA, BETA
+    ),
+    "one sentence": lambda: diagrams.forward_backward(
+        ["[MASK]"], [0, 1], {"a": [0.1234]}, {"a": [1, 0.1234]}, {"a": [0.1234, 1]}
+    ),
+}
+
+
+@pytest.mark.parametrize("picture", DRAWN.values(), ids=DRAWN)
+def test_no_text_leaves_its_box_or_covers_another_and_nothing_leaves_the_picture(
+    picture, monkeypatch
+):
     kept = []
     monkeypatch.setattr(diagrams, "show", kept.append)
     picture()
@@ -65,12 +117,16 @@ def test_no_text_leaves_its_box_or_the_picture(picture, monkeypatch):
     ax.figure.canvas.draw()
     frame = ax.get_window_extent()
     boxes = [patch.get_window_extent() for patch in ax.patches]
-    for text in (t for t in ax.texts if t.get_text()):
-        found = text.get_window_extent()
+    texts = {text: text.get_window_extent() for text in ax.texts if text.get_text()}
+    for text, found in texts.items():
         middle = (found.x0 + found.x1) / 2, (found.y0 + found.y1) / 2
         around = [box for box in boxes if box.contains(*middle)] or [frame]
         for corner in ((found.x0, found.y0), (found.x1, found.y1)):
             assert around[0].contains(*corner), text.get_text()
+    for box in boxes:
+        assert frame.contains(box.x0, box.y0) and frame.contains(box.x1, box.y1)
+    for (one, found), (other, place) in itertools.combinations(texts.items(), 2):
+        assert not found.padded(-1).overlaps(place), (one.get_text(), other.get_text())
 
 
 def test_a_path_ends_in_an_arrowhead():
@@ -87,3 +143,203 @@ def test_a_trellis_shows_alpha_and_beta_at_each_turn_and_the_share_of_their_prod
     assert {"so", "dull", "good", "bad", "α 0.300", "β 0.600", "0.25", "0.75"} <= set(texts)
     assert " ".join(ax.figure.told).endswith("Shares of α·β: good 0.25, bad 0.75.")
     assert "State bad along so dull: at 0 α 0.5 β 0.6, at 2 α 0.3 β 1." in " ".join(ax.figure.told)
+
+
+# ------------------------------------------------------------ diagrams of the numbers of a lesson
+
+
+def texts(ax):
+    return [text.get_text() for text in ax.texts]
+
+
+def drawn(monkeypatch, picture, *arguments):
+    """The axes on which a diagram has been drawn, which is not shown."""
+    kept = []
+    monkeypatch.setattr(diagrams, "show", kept.append)
+    picture(*arguments)
+    return kept[0]
+
+
+def test_masking_tells_what_became_of_each_chosen_token(shown):
+    diagrams.masking(TOKENS, MASKED, LABELS)
+    told = shown["text/plain"]
+    assert "Chosen: 3 of 12 (1 [MASK], 1 random, 1 kept)." in told
+    assert "watched at position 3 becomes [MASK], film at position 5 is kept" in told
+    assert "unforgettable at position 9 becomes physics" in told
+    assert told.endswith("the label −100: 9.")
+
+
+def test_masking_colours_what_the_model_reads_by_what_happened_to_it(monkeypatch):
+    ax = drawn(monkeypatch, diagrams.masking, TOKENS, MASKED, LABELS)
+    faces = [matplotlib.colors.to_hex(patch.get_facecolor()) for patch in ax.patches]
+    reads = dict(zip(TOKENS, faces[1::2]))  # boxes come in pairs: the token, what is read
+    expected = {"i": "#ededed", "watched": plots.OURS.lower(), "film": "#56b4e9"}
+    assert {token: reads[token] for token in expected} == expected
+    assert reads["unforgettable"] == plots.ALERT.lower()
+    assert texts(ax).count("−100") == 9 and {"14", "48", "50"} <= set(texts(ax))
+
+
+def test_masking_shows_a_row_in_which_nothing_was_chosen(shown):
+    diagrams.masking(["a", "b"], ["a", "b"], [-100, -100])
+    assert "Chosen: 0 of 2 (0 [MASK], 0 random, 0 kept). The label" in shown["text/plain"]
+
+
+@pytest.mark.parametrize(
+    "masked, labels, message",
+    [
+        (MASKED[:-1], LABELS, "masked_tokens has 11 entries; 12 are needed, as in tokens"),
+        (MASKED, LABELS[1:], "labels has 11 entries; 12 are needed, as in tokens"),
+        (MASKED, LABELS[None], r"labels=a torch.int64 tensor \(1, 12\); a tensor \(T,\) is needed"),
+        (MASKED, [-100] * 12, "at position 3 'watched' became '\\[MASK\\]', but its label is −100"),
+    ],
+)
+def test_masking_refuses_rows_that_do_not_belong_together(masked, labels, message, shown):
+    with pytest.raises(ValueError, match=message):
+        diagrams.masking(TOKENS, masked, labels)
+    assert not shown
+
+
+def test_the_loss_is_the_mean_over_labels_and_the_other_losses_are_not_shown(monkeypatch):
+    labels = torch.tensor([[-100, 7, -100], [8, -100, -100]])
+    losses = torch.tensor([[9.0, 1.0, 9.0], [3.0, 9.0, 9.0]])
+    ax = drawn(monkeypatch, diagrams.masked_loss, labels, losses)
+    assert "loss = (1.00 + 3.00) / 2 = 2.00" in texts(ax) and "9.00" not in texts(ax)
+    told = " ".join(ax.figure.told)
+    assert "positions with a label (2); the positions with −100 (4) are left out" in told
+
+
+def test_the_shown_mean_is_the_loss_of_the_package(monkeypatch):
+    torch.manual_seed(0)
+    logits, labels = torch.randn(2, 5, 11), torch.randint(11, (2, 5))
+    labels[:, ::2] = -100
+    losses = torch.nn.functional.cross_entropy(logits.mT, labels, reduction="none")
+    ax = drawn(monkeypatch, diagrams.masked_loss, labels, losses)
+    assert any(t.endswith(f"= {masked_cross_entropy(logits, labels):.2f}") for t in texts(ax))
+
+
+def test_many_losses_are_not_all_written_into_the_sum_but_all_count(monkeypatch):
+    labels, losses = torch.zeros(1, 8).long(), torch.arange(8.0)[None]
+    ax = drawn(monkeypatch, diagrams.masked_loss, labels, losses)
+    assert "loss = (0.00 + 1.00 + 2.00 + 3.00 + … + 7.00) / 8 = 3.50" in texts(ax)
+
+
+@pytest.mark.parametrize(
+    "labels, losses, tokens, message",
+    [
+        (torch.zeros(2, 3).long(), torch.zeros(6), None, r"a tensor \(2, 3\), the shape of labels"),
+        (torch.zeros(2, 3).long(), torch.zeros(2, 3), [["a"] * 3], "tokens=.* for each of 2 rows"),
+        (torch.zeros(7, 3).long(), torch.zeros(7, 3), None, "rows of labels=7; .* from 1 to 6"),
+        (torch.zeros(1, 13).long(), torch.zeros(1, 13), None, "columns of labels=13; .* 1 to 12"),
+    ],
+)
+def test_a_batch_that_does_not_fit_is_refused(labels, losses, tokens, message):
+    with pytest.raises(ValueError, match=message):
+        diagrams.masked_loss(labels, losses, tokens)
+
+
+def test_the_head_adds_the_bias_and_lights_the_highest_score(monkeypatch):
+    words, products, biases = ["the", "film"], torch.tensor([3.0, 2.5]), torch.tensor([-1.0, 0.25])
+    ax = drawn(monkeypatch, diagrams.lm_head, 256, 8192, words, products, biases)
+    assert {"3.00", "−1.00", "2.00", "2.50", "+0.25", "2.75"} <= set(texts(ax))
+    assert "highest score: film" in texts(ax)
+    lit = [p for p in ax.patches if p.get_facecolor() == matplotlib.colors.to_rgba(plots.OURS)]
+    (height,) = {round(text.get_position()[1], 3) for text in ax.texts if text.get_text() == "film"}
+    assert round(lit[-1].get_center()[1], 3) == height
+    assert "the 3.00 −1.00 = 2.00, film 2.50 +0.25 = 2.75." in ax.figure.told[-1]
+    with pytest.raises(ValueError, match="2 words, 1 products and 2 biases; as many of each"):
+        diagrams.lm_head(256, 8192, words, [1.0], biases)
+
+
+def test_tying_fills_one_row_at_the_entrance_and_all_at_the_exit(monkeypatch):
+    ax = drawn(monkeypatch, diagrams.tying, 1000, 4, ["film", "the", "it"])
+    filled = [p for p in ax.patches if p.get_facecolor() == matplotlib.colors.to_rgba(plots.OURS)]
+    rows = sorted((p.get_x() > 3, p.get_y()) for p in filled)
+    assert len(set(rows)) == 1 + 3
+    told = " ".join(ax.figure.told)
+    assert "the row of film is looked up" in told and "1,000 · 4 = 4,000 numbers" in told
+
+
+def test_attention_weighs_by_the_softmax_of_the_scores(monkeypatch):
+    scores = torch.tensor([0.0, 0.0, 2.0], dtype=torch.float64).log1p().requires_grad_()
+    ax = drawn(monkeypatch, diagrams.attention, ["a", "b", "c"], 1, scores, 64)
+    assert {"0.20", "0.60", "1.10"} <= set(texts(ax))
+    told = " ".join(ax.figure.told)
+    assert "The query of b, of 64 numbers" in told and "weights a 0.20, b 0.20, c 0.60." in told
+    with pytest.raises(ValueError, match="a score for each token, is needed"):
+        diagrams.attention(["a", "b"], 1, scores, 64)
+    with pytest.raises(ValueError, match="query=3; a whole number from 0 to 2"):
+        diagrams.attention(["a", "b", "c"], 3, scores, 64)
+
+
+def test_alpha_before_the_blank_meets_beta_after_it(monkeypatch):
+    given = WORDS, [0, 4, 7], FACTORS, ALPHA, BETA
+    ax = drawn(monkeypatch, diagrams.forward_backward, *given)
+    lit = {
+        color: {
+            round(patch.get_center()[0], 2)
+            for patch in ax.patches
+            if matplotlib.colors.to_hex(patch.get_facecolor()) == color.lower()
+            and patch.get_y() < -1
+        }
+        for color in (plots.OURS, plots.ALERT)
+    }
+    boundaries = {t.get_text(): round(t.get_position()[0], 2) for t in ax.texts}
+    assert lit[plots.OURS] == {boundaries["boundary 0"]}
+    assert lit[plots.ALERT] == {boundaries["boundary 1"]}
+    told = " ".join(ax.figure.told)
+    assert "Factors of the sentences: good 1, 1/3; bad 1, 0." in told
+    assert (
+        "the words to the left), at boundaries 0 to 2: good 2/3, 2/3, 2/9; bad 1/3, 1/3, 0." in told
+    )
+    assert "the right | mood), at boundaries 0 to 2: good 1/3, 1/3, 1; bad 0, 0, 1." in told
+    assert told.endswith("is in sentence 1. There α at boundary 0 meets β at boundary 1.")
+    assert texts(ax).count("× 1/3") == 2  # once for α, once for β
+
+
+def test_a_blank_in_a_later_sentence_meets_the_numbers_at_its_own_ends(shown):
+    words = "it was great . really [MASK] .".split()
+    factors = {"good": [2 / 3, 0.5], "bad": [0, 0.5]}
+    alpha = {"good": [2 / 3, 4 / 9, 2 / 9], "bad": [1 / 3, 0, 0]}
+    beta = {"good": [1 / 3, 0.5, 1], "bad": [0, 0.5, 1]}
+    diagrams.forward_backward(words, [0, 4, 7], factors, alpha, beta)
+    end = "sentence 2. There α at boundary 1 meets β at boundary 2."
+    assert shown["text/plain"].endswith(end)
+
+
+@pytest.mark.parametrize(
+    "changed, message",
+    [
+        ({"words": ["it"] * 7}, r"words=.*; a list that holds \[MASK\] is needed"),
+        ({"boundaries": [0, 4, 8]}, r"boundaries=\[0, 4, 8\]; a list that rises from 0 to 7"),
+        ({"boundaries": [0, 4, 4, 7]}, "a list that rises from 0 to 7"),
+        (
+            {"factors": {"good": [1, 1 / 3]}},
+            "factors=.*; a list of 2 numbers for each of good, bad",
+        ),
+        (
+            {"beta": {"good": [1, 1], "bad": [0, 1]}},
+            "beta=.*; a list of 3 numbers for each of good",
+        ),
+        (
+            {"alpha": {**ALPHA, "good": [2 / 3, 2 / 3, 2 / 3]}},
+            r"alpha\['good'\]\[2\] is 2/3, but alpha there is 2/3 × 1/3 = 2/9",
+        ),
+        (
+            {"beta": {**BETA, "bad": [1, 0, 1]}},
+            r"beta\['bad'\]\[0\] is 1, but beta there is 0 × 1 = 0",
+        ),
+    ],
+)
+def test_numbers_that_are_not_those_of_the_two_passes_are_refused(changed, message, shown):
+    given = {"words": WORDS, "boundaries": [0, 4, 7], "factors": FACTORS}
+    given |= {"alpha": ALPHA, "beta": BETA} | changed
+    with pytest.raises(ValueError, match=message):
+        diagrams.forward_backward(**given)
+    assert not shown
+
+
+def test_a_text_that_is_too_long_is_cut_and_says_so():
+    assert diagrams.shortened("film", 1.0, 9) == "film"
+    cut = diagrams.shortened("unforgettable", 0.6, 9)
+    assert cut.endswith("…") and "unforgettable".startswith(cut[:-1])
+    assert diagrams.text_width(cut, 9) <= 0.6 < diagrams.text_width("unforgettable", 9)
