@@ -23,10 +23,10 @@ from transformers import (
 from transformers.activations import ACT2FN
 
 from mlm_lib.checks import choice
-from mlm_lib.encoder import BertEncoder, EncoderConfig
+from mlm_lib.encoder import EncoderConfig
 from mlm_lib.heads import MaskedLMHead
 from mlm_lib.masked_lm import MaskedLanguageModel
-from mlm_lib.modern import ModernConfig, ModernEncoder
+from mlm_lib.modern import ModernConfig
 
 
 @dataclass(frozen=True)
@@ -37,9 +37,8 @@ class Family:
 
     Args:
         model_class: transformers' class of the model with its masked-LM head.
-        config_class: our class of configurations, a dataclass.
-        encoder_class: our encoder, which `MaskedLanguageModel.from_config` builds from such a
-            configuration.
+        config_class: our class of configurations, from which `MaskedLanguageModel.from_config`
+            builds a model.
         weight_names: {our module: their module}, for each module of the encoder and of the head
             that has weights. A `*` stands for the number of a block. Where one of our matrices
             stacks several matrices of transformers, the value is a tuple of the names of these
@@ -49,9 +48,10 @@ class Family:
             activations are translated as well.
         our_settings: a function of their configuration that returns {our setting: value}, for
             settings that have to be computed and not only renamed. Its values replace those that
-            `config_names` found.
+            `config_names` found. None: there are no such settings.
         their_settings: a function of our configuration that returns {their setting: value}; the
-            same for the other direction.
+            same for the other direction. A setting of ours that theirs does not have needs no
+            entry: `to_hf` refuses a model that transformers would compute with another value.
         second_bias: a second name that the bias of the projection has in their state dictionary.
             If the two differ, transformers does not use this one. None if there is no second name.
         unsupported: settings of theirs that our encoder does not have. A model is refused if one of
@@ -63,12 +63,11 @@ class Family:
 
     model_class: type[PreTrainedModel]
     config_class: type
-    encoder_class: type[torch.nn.Module]
     weight_names: dict[str, str | tuple[str, ...]]
     projection: str
     config_names: dict[str, str]
-    our_settings: Callable[..., dict]
-    their_settings: Callable[..., dict]
+    our_settings: Callable[..., dict] | None = None
+    their_settings: Callable[..., dict] | None = None
     second_bias: str | None = None
     unsupported: tuple[str, ...] = ()
     other_settings: tuple[str, ...] = ()
@@ -132,8 +131,13 @@ class Family:
         yield "head.bias", [f"{self.projection}.bias"]
 
 
-# Settings that no encoder of ours has, in any family; see `Family.unsupported`.
-DECODER_SETTINGS = ("is_decoder", "add_cross_attention", "position_embedding_type")
+# Settings that no encoder of ours has, in any family (see `Family.unsupported`), with the value that
+# a configuration means if it does not mention them.
+DECODER_SETTINGS = {
+    "is_decoder": False,
+    "add_cross_attention": False,
+    "position_embedding_type": "absolute",
+}
 # Settings that repeat ids of the tokenizer. In transformers their defaults are the ids of
 # ModernBERT's own tokenizer, which a smaller vocabulary does not have.
 TOKEN_IDS = ("bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id")
@@ -151,20 +155,6 @@ BERT_AND_MODERNBERT_NAMES = {
 OUR_ACTIVATIONS = {"gelu_pytorch_tanh": "gelu_tanh", "gelu_new": "gelu_tanh", "swish": "silu"}
 THEIR_ACTIVATIONS = {"gelu_tanh": "gelu_pytorch_tanh"}
 GLOBAL, LOCAL = "full_attention", "sliding_attention"  # what ModernBERT's `layer_types` may hold
-
-
-def _our_bert_settings(theirs):
-    """The dropout of attention: None where it is that of the hidden values.
-
-    With None it follows when a user changes `dropout`.
-    """
-    attention = theirs.attention_probs_dropout_prob
-    return {"attention_dropout": None if attention == theirs.hidden_dropout_prob else attention}
-
-
-def _their_bert_settings(ours):
-    """The dropout of attention, as a number."""
-    return {"attention_probs_dropout_prob": ours.attention_dropout_p}
 
 
 def _our_modernbert_settings(theirs):
@@ -189,7 +179,6 @@ FAMILIES = {  # by what transformers calls the `model_type` of a configuration
     "bert": Family(
         model_class=BertForMaskedLM,
         config_class=EncoderConfig,
-        encoder_class=BertEncoder,
         weight_names={
             "embedder.embeddings.word": "bert.embeddings.word_embeddings",
             "embedder.embeddings.position": "bert.embeddings.position_embeddings",
@@ -218,13 +207,10 @@ FAMILIES = {  # by what transformers calls the `model_type` of a configuration
             "activation": "hidden_act",
             "layer_norm_eps": "layer_norm_eps",
         },
-        our_settings=_our_bert_settings,
-        their_settings=_their_bert_settings,
     ),
     "modernbert": Family(
         model_class=ModernBertForMaskedLM,
         config_class=ModernConfig,
-        encoder_class=ModernEncoder,
         weight_names={
             "embedder.embeddings.word": "model.embeddings.tok_embeddings",
             "embedder.embeddings.norm": "model.embeddings.norm",
@@ -337,7 +323,7 @@ def to_hf(model):
     Raises:
         ValueError: any other module, such as a classifier or a compiled model; a model with another
             encoder, a head that does not belong to the encoder, or a contextualizer between the
-            two; an activation that transformers does not have.
+            two; an activation, or a value of another setting, that transformers does not have.
     """
     family = _family_of(model)
     if family is None:
@@ -347,8 +333,14 @@ def to_hf(model):
     head, config = model.head, model.embedder.config
     # 1) A new model of theirs. Its random weights are drawn from a copy of the generator, so that
     #    whatever draws next from the generator draws what it would have drawn without this call.
+    their_config = _their_config(config, family, _is_tied(model))
+    there = _values(_our_config(their_config, family))
+    for name, value in _values(config).items():
+        if there[name] != value:
+            told = f"{family.model_class.__name__} of transformers computes with {there[name]!r}"
+            raise ValueError(f"{name}={value!r}, but {told}; it cannot hold this model")
     with torch.random.fork_rng(devices=[]):
-        theirs = AutoModelForMaskedLM.from_config(_their_config(config, family, _is_tied(model)))
+        theirs = AutoModelForMaskedLM.from_config(their_config)
     theirs.to(device=head.bias.device, dtype=head.bias.dtype)
     # 2) Our weights, cut where one of ours holds several of theirs.
     weights, renamed = model.state_dict(), {}
@@ -371,37 +363,54 @@ def _our_config(theirs, family):
     if "activation" in settings:
         activation = settings["activation"]
         settings["activation"] = OUR_ACTIVATIONS.get(activation, activation)
-    config = family.config_class(**settings | family.our_settings(theirs))
+    if family.our_settings is not None:
+        settings |= family.our_settings(theirs)
+    config = family.config_class(**settings)
+    if getattr(config, "dropout", None) == config.attention_dropout:
+        config.attention_dropout = None  # so that it follows when a user changes `dropout`
     ordinary = _their_config(config, family, tied=True)
     for name in (*DECODER_SETTINGS, *family.unsupported):
-        # Newer files do not mention the kind of positions where it is the absolute one.
-        said, needed = (getattr(one, name, "absolute") for one in (theirs, ordinary))
+        default = DECODER_SETTINGS.get(name)
+        said, needed = (getattr(one, name, default) for one in (theirs, ordinary))
         if said != needed:
             raise ValueError(f"{name}={said!r} in the checkpoint; here it must be {needed!r}")
     return config
 
 
 def _their_config(ours, family, tied):
-    """Their configuration from ours."""
-    settings = {name: getattr(ours, each) for each, name in family.config_names.items()}
+    """Their configuration from ours.
+
+    Raises:
+        ValueError: a value of a setting of ours that transformers does not have.
+    """
+    values = _values(ours)
+    settings = {name: values[each] for each, name in family.config_names.items()}
     if "activation" in family.config_names:
         activation = THEIR_ACTIVATIONS.get(ours.activation, ours.activation)
         settings[family.config_names["activation"]] = choice("activation", activation, ACT2FN)
-    settings |= family.their_settings(ours) | {"tie_word_embeddings": tied}
+    if family.their_settings is not None:
+        settings |= family.their_settings(ours)
+    settings["tie_word_embeddings"] = tied
     return AutoConfig.for_model(family.model_class.config_class.model_type, **settings)
+
+
+def _values(ours):
+    """{setting: value} of a configuration of ours, with the dropout of attention as a number."""
+    values = dict(vars(ours))
+    if values["attention_dropout"] is None:  # "the same as `dropout`"
+        values["attention_dropout"] = ours.dropout
+    return values
 
 
 def _family_of(model):
     """The family whose class in transformers computes what this model computes, or None."""
     if not isinstance(model, MaskedLanguageModel) or model.contextualizer is not None:
         return None
-    encoder = model.embedder
     for family in FAMILIES.values():
         # A class derived from a configuration of ours belongs to a family of its own, or to none.
-        fits = isinstance(encoder, family.encoder_class)
-        fits = fits and type(encoder.config) is family.config_class
-        if fits and _has_modules_of(family, model):
-            return family if _has_the_usual_head(model) else None
+        same_config = type(getattr(model.embedder, "config", None)) is family.config_class
+        if same_config and _has_modules_of(family, model):
+            return family if _has_the_usual_parts(model) else None
     return None
 
 
@@ -421,13 +430,15 @@ def _has_modules_of(family, model):
     return with_weights <= named <= modules
 
 
-def _has_the_usual_head(model):
-    """Whether the head is one as `MaskedLanguageModel.from_config` makes it, tied or not."""
+def _has_the_usual_parts(model):
+    """Whether encoder and head are as `MaskedLanguageModel.from_config` makes them, tied or not."""
     if not isinstance(model.head, MaskedLMHead):
         return False
-    usual = _without_weights(model.embedder.config, _is_tied(model)).head
+    usual = _without_weights(model.embedder.config, _is_tied(model))
+    same_encoder = isinstance(model.embedder, type(usual.embedder))
     # Two activations may have one name in the description and differ in their options.
-    return repr(model.head) == repr(usual) and model.head.activation is usual.activation
+    same_head = repr(model.head) == repr(usual.head)
+    return same_encoder and same_head and model.head.activation is usual.head.activation
 
 
 def _is_tied(model):

@@ -258,7 +258,10 @@ def _read_tokenizer(folder, config):
     if not any((folder / file).is_file() for file in ("tokenizer.json", "vocab.txt")):
         raise _cannot_be_read(folder, "no tokenizer.json or vocab.txt")
     with _quietly(), _reading(folder):
-        return AutoTokenizer.from_pretrained(folder, config=config, trust_remote_code=False)
+        found = AutoTokenizer.from_pretrained(folder, config=config, trust_remote_code=False)
+    if not hasattr(config, "type_vocab_size"):  # the model has no segments, so it takes no types
+        found.model_input_names = [n for n in found.model_input_names if n != "token_type_ids"]
+    return found
 
 
 def _weights(folder, family):

@@ -104,8 +104,9 @@ def train(model, dataset, collator, config, *, out=None, resume=False, evaluate=
 
             # 3) Clip. Each trained weight now has the gradient of the whole batch in `weight.grad`.
             #    All gradients together are scaled down to a norm of at most `max_grad_norm`. Each
-            #    tensor in `numbers` becomes a number of the row. Add your own before `clip` changes
-            #    the gradients. A weight that is not trained may have no gradient, or an old one.
+            #    tensor in `numbers` becomes a number of the row. It has no axes, and is on the
+            #    device of the loss. Add your own before `clip` changes the gradients. A weight that
+            #    is not trained may have no gradient, or an old one.
             numbers = {}
             numbers["gradient_norm"] = optimizers.clip(config.max_grad_norm)
 
