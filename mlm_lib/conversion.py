@@ -131,8 +131,8 @@ class Family:
         yield "head.bias", [f"{self.projection}.bias"]
 
 
-# Settings that no encoder of ours has, in any family (see `Family.unsupported`), each with the value
-# of a configuration that does not mention it.
+# Settings that no encoder of ours has, in any family (see `Family.unsupported`). Each has the value
+# that a configuration means if it does not mention the setting.
 DECODER_SETTINGS = {
     "is_decoder": False,
     "add_cross_attention": False,
