@@ -1,16 +1,24 @@
 """The figures that several lessons share. Each function takes numbers and returns the matplotlib
-axes on which it has drawn them; `show` displays the figure in the notebook.
+axes on which it has drawn them; `show` displays the figure in the notebook. A `LiveCurve` draws the
+losses of a model while the model trains.
 
 A colour means the same thing in every lesson. The colours are those of Okabe and Ito (2008): people
 with any form of colour blindness can tell them apart, and they also differ in a print in grey.
 """
 
 import base64
+import builtins
 import html
 import io
+import math
+import time
 
 import matplotlib.pyplot as plt
 import numpy as np
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from mlm_lib.checks import number, whole_number
 
 OURS, LIBRARY, FLOOR, CHANCE, ALERT = "#0072B2", "#E69F00", "#009E73", "#767676", "#D55E00"
 
@@ -338,3 +346,245 @@ def _dashed(ax, line, value, name, place, **look):
     line(value, color=CHANCE, linestyle="--", linewidth=1)
     ax.annotate(name, place, color=CHANCE, fontsize=10, **look, **OFFSET)
     return tell(ax, f"A dashed line at {value:.2g}{', ' * bool(name)}{name}.")
+
+
+# ------------------------------------------------------------------------------------ live curves
+
+# The live figure is renewed at most once in `BETWEEN` seconds, and so seldom that this takes at
+# most the share `SHARE` of the time.
+BETWEEN, SHARE = 1.0, 0.005
+MOST_POINTS = 100  # a curve of more losses is drawn through the means of neighbouring losses
+LIVE_LOOKS = {
+    "training": {"color": OURS},
+    "held out": {"color": LIBRARY, "linestyle": ":", "linewidth": 2.5},
+    "others": [{"color": color} for color in ("#CC79A7", "#56B4E9", ALERT)],
+}
+
+
+class LiveCurve:
+    """Draws the losses of a model while the model trains, in a figure that is renewed in place.
+
+    It is a callback of `train`::
+
+        live = plots.LiveCurve(STEPS, levels={"ln V": math.log(V), "floor": floor.nats})
+        train(model, rows, collator, config, evaluate=evaluate, callbacks=[live])
+
+    A loop of your own calls `add` once in each step, with all losses that it has at this step::
+
+        live = plots.LiveCurve(STEPS, levels={"ln V": math.log(V), "floor": floor.nats})
+        for step in range(1, STEPS + 1):
+            ...
+            live.add(step, loss=loss)
+
+    During the training the title says how far the run has come and how many seconds are left. When
+    the last step is added, the figure becomes an ordinary output, as if by `show`: it is stored
+    with the notebook, has alternative text, and holds no time. The same happens at the end of the
+    cell if the run did not come to its last step, for example because it was interrupted. Outside
+    of a notebook nothing is drawn.
+
+    The model is trained as it would be without the figure. No random number is drawn, and a loss on
+    a GPU is read only when the figure is renewed, because the program has to wait for it.
+
+    Args:
+        steps: the number of steps of the run. None if it is not known, for example because the
+            budget of the run is in seconds.
+        levels: {name: loss} for each dashed line, for example the floor.
+        ylabel: what the losses are, with their unit.
+
+    Raises:
+        ValueError: `steps` is no whole number of at least 1, or a level is no finite number.
+    """
+
+    def __init__(self, steps=None, *, levels=None, ylabel="loss, nats"):
+        self.steps, self.ylabel = whole_number("steps", steps, none=True), ylabel
+        levels = {name: number(f"levels[{name!r}]", at) for name, at in (levels or {}).items()}
+        self.levels = dict(sorted(levels.items(), key=lambda level: level[1]))  # from the lowest
+        self.step, self._added, self._ax = 0, {}, None
+
+    @property
+    def losses(self):
+        """What was added so far: {name: (steps, losses)}, two lists for each curve."""
+        for _, some in self._added.values():
+            some[:] = map(float, some)  # this reads the tensors, each only once
+        return {name: (list(at), list(some)) for name, (at, some) in self._added.items()}
+
+    def __call__(self, model, step, row):
+        """Adds what `train` has logged at a step: `loss`, the mean since the last row, and the
+        numbers of the evaluation whose names end in `_loss`, such as the `held_out_loss` of a
+        `HeldOut`."""
+        row = row or {}
+        losses = {name: row[name] for name in row if name == "loss" or name.endswith("_loss")}
+        self.add(step, **losses)
+
+    def add(self, step, **losses):
+        """Adds the losses of a step, and renews the figure if it is time.
+
+        Args:
+            step: the number of the step. The first step has the number 1; what is measured before
+                it has the number 0.
+            losses: a loss for each curve, a number or a tensor without axes, under the names that
+                the log of `train` gives them: `loss` is drawn as "training", `held_out_loss` as
+                "held out", and any other name in the same way.
+
+        Raises:
+            ValueError: the step comes after the last one, or before the step that was added last.
+        """
+        if self.steps and step > self.steps:
+            told = f"step {step:,} of a LiveCurve of {self.steps:,} steps"
+            raise ValueError(f"{told}; give LiveCurve the number of steps of the run")
+        if step < self.step:
+            told = f"step {step:,} after step {self.step:,}"
+            raise ValueError(f"{told}; make a new LiveCurve for each run, in the cell that trains")
+        self.step = step
+        for name, loss in losses.items():
+            name = "training" if name == "loss" else name.removesuffix("_loss").replace("_", " ")
+            at, some = self._added.setdefault(name, ([], []))
+            at.append(step)
+            # The copy of a tensor stays on the GPU until the figure is renewed.
+            some.append(loss.detach().clone() if hasattr(loss, "detach") else float(loss))
+        if self._ax is None and (notebook := _notebook()):
+            self._begin(notebook)
+        if self._ax is not None:
+            if step == self.steps:
+                self._end()
+            elif time.perf_counter() >= self._due:
+                self._renew()
+
+    def _begin(self, notebook):
+        """Makes the figure and shows it for the first time."""
+        from IPython.display import display
+
+        with plt.rc_context(STYLE):
+            # pyplot would show its own figures once more at the end of the cell.
+            canvas = FigureCanvasAgg(Figure(figsize=(7.0, 3.3)))
+            self._ax = ax = canvas.figure.add_axes((0.1, 0.15, 0.86, 0.67))
+        ax.set(xlabel="step", ylabel=self.ylabel)
+        self._title = ax.set_title("", loc="left", pad=24, animated=True)
+        look = {"transform": ax.transAxes, "va": "center", "color": CHANCE, "fontsize": 10}
+        self._lines, self._names = {}, []
+        for name, value in self.levels.items():
+            ax.axhline(value, color=CHANCE, linestyle="--", linewidth=1)
+            self._names.append(ax.text(1.015, 0, f"{name} {value:.2f}", **look))
+        # The names need room on the right. A layout engine would take longer to find it than all
+        # the rest of the drawing.
+        widths = [name.get_window_extent(canvas.get_renderer()).width for name in self._names]
+        room = max(widths, default=0) / canvas.figure.bbox.width
+        ax.set_position((0.1, 0.15, 0.86 - room, 0.67))
+        self._limits, self._background = (-1, 0, 0), None  # they hold nothing yet
+        # This output is empty at first and at the end. nbval compares what an output holds at
+        # first, and a notebook stores what it holds at the end; so the two have to be the same.
+        self._output = display({}, raw=True, display_id=True)
+        self._notebook = notebook
+        notebook.events.register("post_run_cell", self._end)
+        self._began, self._first_step = time.perf_counter(), self.step
+        self._renew()
+        self._due = time.perf_counter() + BETWEEN  # the first drawing takes longer than the others
+
+    def _renew(self):
+        """Renews the live figure."""
+        start, left = time.perf_counter(), ""
+        if self.steps and self.step > self._first_step:
+            seconds_per_step = (start - self._began) / (self.step - self._first_step)
+            left = f", about {seconds_per_step * (self.steps - self.step):,.0f} s left"
+        self._output.update(self._picture(left), raw=True)
+        end = time.perf_counter()
+        self._due = end + max(BETWEEN, (end - start) / SHARE)
+
+    def _end(self, _=None):
+        """Shows the figure as an ordinary output. IPython calls this at the end of the cell."""
+        from IPython.display import display
+
+        picture, self._ax = self._picture(""), None
+        self._notebook.events.unregister("post_run_cell", self._end)
+        self._output.update({}, raw=True)
+        display(picture, raw=True)
+
+    def _picture(self, left):
+        """The figure and its alternative text as they are now, in the form of `bundle`. `left` is
+        the end of the title, which says how much time is left."""
+        told = self._draw(left)
+        canvas, png = self._ax.figure.canvas, io.BytesIO()
+        # The axes are drawn only once, and kept. Curves, legend and title are drawn on top of them.
+        if self._background is None:
+            canvas.draw()
+            self._background = canvas.copy_from_bbox(self._ax.figure.bbox)
+        canvas.restore_region(self._background)
+        for artist in (self._title, self._ax.get_legend(), *self._lines.values()):
+            self._ax.draw_artist(artist)
+        fast = {"compress_level": 1}
+        plt.imsave(png, np.asarray(canvas.buffer_rgba()), format="png", pil_kwargs=fast)
+        return bundle(base64.b64encode(png.getvalue()).decode(), told)
+
+    def _draw(self, left):
+        """Brings the figure up to date, and returns its alternative text.
+
+        Args:
+            left: the end of the title, which says how much time is left.
+        """
+        ax, of = self._ax, f" of {self.steps:,}" if self.steps else ""
+        self._title.set_text(f"Step {self.step:,}{of}{left}")
+        told = []
+        for name, (at, some) in self.losses.items():
+            steps, losses, every = _means(at, some)
+            if name not in self._lines:
+                look = LIVE_LOOKS.get(name, LIVE_LOOKS["others"][len(self._lines) % 3])
+                (self._lines[name],) = ax.plot([], [], animated=True, markersize=5, **look)
+            line = self._lines[name]
+            line.set_data(steps, losses)
+            line.set_marker("o" if len(steps) <= 20 else "")
+            line.set_label(f"{name} {losses[-1]:.2f}" + f" (mean of {every})" * (every > 1))
+            told.append(f"{name} from {losses[0]:.2g} to {losses[-1]:.2g}")
+        place = {"loc": "lower left", "bbox_to_anchor": (0, 1), "borderpad": 0, "frameon": False}
+        ax.legend(handles=self._lines.values(), ncols=4, columnspacing=1.2, **place).set_animated(
+            True
+        )
+        self._stretch()
+        curves = f": {', '.join(told)}" if told else ""
+        told = [f"Losses against steps, at step {self.step:,}{of}{left}{curves}."]
+        told += [f"A dashed line at {value:.2g}, {name}." for name, value in self.levels.items()]
+        return " ".join(told)
+
+    def _stretch(self):
+        """Makes the axes larger if they do not hold all curves and levels."""
+        ax, (right, bottom, top) = self._ax, self._limits
+        values = [value for line in self._lines.values() for value in line.get_ydata()]
+        values = [value for value in [*values, *self.levels.values()] if math.isfinite(value)]
+        low, high = min([0, *values]), max([0, *values])
+        if self.step <= right and bottom <= low and high <= top:
+            return
+        # Without a last step the axis has room for twice the steps, so that it seldom changes.
+        right = self.steps or 2 ** self.step.bit_length()
+        height = 1.1 * (high - low) or 1.0
+        bottom, top = low, low + height
+        self._limits, self._background = (right, bottom, top), None
+        ax.set(xlim=(0, right), ylim=(bottom, top))
+        places = _apart([(value - bottom) / height for value in self.levels.values()], gap=0.075)
+        for name, place in zip(self._names, places):
+            name.set_y(place)
+
+
+def _means(steps, losses):
+    """Steps and losses for at most `MOST_POINTS` points, and how many losses a point is the mean
+    of. The first point may be the mean of fewer; its steps are those of the last losses."""
+    every = -(-len(losses) // MOST_POINTS)
+    ends = range(len(losses), 0, -every)[::-1]
+    means = [sum(part) / len(part) for part in (losses[max(0, e - every) : e] for e in ends)]
+    return [steps[end - 1] for end in ends], means, every
+
+
+def _apart(places, *, gap):
+    """Rising places from 0 to 1, moved as little as keeps them `gap` apart and at most at 1."""
+    lowest = -math.inf
+    for i, place in enumerate(places):
+        places[i] = lowest = max(place, lowest + gap)
+    highest = 1.0
+    for i in reversed(range(len(places))):
+        places[i] = min(places[i], highest)
+        highest = places[i] - gap
+    return places
+
+
+def _notebook():
+    """The IPython of the notebook in which this program runs, or None outside of a notebook."""
+    shell = getattr(builtins, "get_ipython", lambda: None)()
+    return shell if hasattr(shell, "kernel") else None

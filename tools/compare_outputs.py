@@ -119,7 +119,7 @@ def printed(cell):
     for output in cell["outputs"]:
         if output["output_type"] == "stream" and output["name"] == "stdout":
             told += "".join(output["text"])
-        elif "data" in output:
+        elif output.get("data"):  # a `LiveCurve` leaves an output without data behind
             shown += "".join(output["data"].get("text/plain", "")) + "\n"
     return [sanitized(text).splitlines() for text in (told, shown)]
 

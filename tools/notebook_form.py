@@ -27,9 +27,10 @@ MINUTES = re.compile(r"\S+(?: \d+)? minutes to read")  # in the title cell of a 
 
 
 def normalised(notebook, path=None):
-    """The notebook in its stored form: without traces of who executed it and when, and with the
-    pieces of each output stream joined. If `path` says where the notebook is stored, it also gets
-    the cell and the link of `notebook_doors`."""
+    """The notebook in its stored form: without traces of who executed it and when, without the
+    empty outputs that a `LiveCurve` leaves, and with the pieces of each output stream joined. If
+    `path` says where the notebook is stored, it also gets the cell and the link of
+    `notebook_doors`."""
     notebook = nbformat.from_dict(notebook)
     if path is not None:
         set_doors(notebook, path)
@@ -71,7 +72,8 @@ def normalised(notebook, path=None):
             if cell.execution_count is not None:
                 count += 1
                 cell.execution_count = count
-            cell.outputs = [_described(output) for output in _joined(cell.outputs)]
+            shown = [output for output in cell.outputs if output.get("data") != {}]
+            cell.outputs = [_described(output) for output in _joined(shown)]
     return notebook
 
 

@@ -128,6 +128,14 @@ def test_lines_are_compared_after_what_varies_was_taken_out(tmp_path, one, other
     assert lines[1:3] == told
 
 
+def test_an_output_that_is_empty_at_the_end_is_no_line(tmp_path):
+    stored, found = notebook(tmp_path, "stored", "a"), notebook(tmp_path, "found", "a")
+    executed = nbformat.read(found, as_version=4)
+    executed.cells[0].outputs.insert(0, nbformat.v4.new_output("display_data", data={}))
+    nbformat.write(executed, found)
+    assert compare(stored, found) == (["passed"], [])
+
+
 @pytest.mark.parametrize("tag", ["nbval-ignore-output", "drawn-on-device"])
 def test_cells_that_are_tagged_are_not_compared_and_another_number_of_cells_is_told(tmp_path, tag):
     tagged = {2: {"tags": [tag]}}
