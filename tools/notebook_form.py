@@ -23,7 +23,8 @@ FOLDED = "hide-output"  # the output, in a cell that answers a prediction
 SET_UP = "hide-input"  # the code, in cells of imports and of checks of the parameters
 ANSWER = "hide-cell"  # code and output, in a cell that answers a task of "Your turn"
 
-MINUTES = re.compile(r"\S+(?: \d+)? minutes to read")  # in the title cell of a lesson
+# In the title cell of a lesson, with the second part if there is a section "Deeper".
+MINUTES = re.compile(r"\S+(?: \d+)? minutes to read(?:, and \d+ more for Deeper)?")
 
 
 def normalised(notebook, path=None):
@@ -45,7 +46,9 @@ def normalised(notebook, path=None):
     lab = next((mark[2] for cell in notebook.cells if (mark := mark_of(cell))), None)
     title = next((c for c in notebook.cells if c.cell_type == "markdown"), None)
     if title and MINUTES.search(title.source):
-        title.source = MINUTES.sub(f"About {minutes(notebook)} minutes to read", title.source)
+        main, deeper = (minutes(cells) for cells in main_path_and_deeper(notebook))
+        more = f", and {deeper} more for Deeper" if deeper else ""
+        title.source = MINUTES.sub(f"About {main} minutes to read{more}", title.source)
     count = given = answers = 0
     for number, cell in enumerate(notebook.cells):
         cell.id = f"cell-{number:02d}"
@@ -77,17 +80,43 @@ def normalised(notebook, path=None):
     return notebook
 
 
-def minutes(lesson):
-    """The minutes of a first reading, rounded to five. 150 words or 10 lines of code take a minute,
-    and a prediction takes one and a half. Folded set-up cells and answers to tasks do not count."""
-    words = lines = predictions = 0
+def main_path_and_deeper(lesson):
+    """The cells of a lesson in two lists: those of the main path, and those of the optional section
+    "Deeper", which ends where "Your turn" begins."""
+    main, deeper, inside = [], [], False
     for cell in lesson.cells:
+        if cell.cell_type == "markdown" and cell.source.startswith("## "):
+            inside = cell.source.startswith("## Deeper")
+        (deeper if inside else main).append(cell)
+    return main, deeper
+
+
+def words_and_lines(cells):
+    """The number of words of prose in some cells, and the number of lines of code that are visible:
+    not folded, and not empty."""
+    words = lines = 0
+    for cell in cells:
         if cell.cell_type == "markdown":
             words += len(cell.source.split())
-            predictions += "**Predict.**" in cell.source
         elif not is_guard(cell) and not {SET_UP, ANSWER} & set(cell.metadata.get("tags", [])):
             lines += sum(bool(line.strip()) for line in cell.source.splitlines())
-    return 5 * max(1, round((words / 150 + lines / 10 + 1.5 * predictions) / 5))
+    return words, lines
+
+
+def minutes(cells):
+    """The minutes that a student needs for some cells of a lesson, rounded to five; 0 for none.
+
+    80 words or 4 lines of code take a minute, and a prediction takes three. That is a little more
+    than twice the time of somebody who reads without a stop: readers who judged the lessons as a
+    student would asked for two to three times as long, because a student runs the cells, works out
+    the predictions and looks back. Folded cells and answers to tasks do not count.
+    """
+    words, lines = words_and_lines(cells)
+    predictions = sum(
+        "**Predict.**" in cell.source for cell in cells if cell.cell_type == "markdown"
+    )
+    total = words / 80 + lines / 4 + 3 * predictions
+    return 5 * max(1, round(total / 5)) if cells else 0
 
 
 def prompts(what):

@@ -10,15 +10,25 @@ import sys
 from pathlib import Path
 
 from notebook_doors import LINK, is_guard
-from notebook_form import alternative_texts, read
+from notebook_form import alternative_texts, main_path_and_deeper, read
 
 
 def remarks(lesson):
-    """Yield a sentence for each place of a lesson that breaks a rule."""
-    told = [LINK.sub("", cell.source) for cell in lesson.cells if cell.cell_type == "markdown"]
-    code = [cell for cell in lesson.cells if cell.cell_type == "code" and not is_guard(cell)]
+    """Yield a sentence for each place of a lesson that breaks a rule.
+
+    The section "Deeper" is for readers who want more, so only its place is looked at.
+    """
+    headings = [c.source for c in lesson.cells if c.source.startswith("## ")]
+    before = [
+        next_to for one, next_to in zip(headings, headings[1:]) if one.startswith("## Deeper")
+    ]
+    if not all(heading.startswith("## Your turn") for heading in before):
+        yield "the section Deeper does not stand directly before Your turn"
+    cells = main_path_and_deeper(lesson)[0]
+    told = [LINK.sub("", cell.source) for cell in cells if cell.cell_type == "markdown"]
+    code = [cell for cell in cells if cell.cell_type == "code" and not is_guard(cell)]
     yield from of_the_order(told)
-    yield from of_the_steps(lesson, told, code)
+    yield from of_the_steps(cells, told, code)
     for cell in told:
         yield from of_prose(cell)
     for cell in code:
@@ -42,14 +52,14 @@ def of_the_order(told):
         yield "no section shows what it is equal to"
 
 
-def of_the_steps(lesson, told, code):
+def of_the_steps(cells, told, code):
     if sum("**Predict.**" in cell for cell in told) < 2:
         yield "the reader is asked to predict less than twice"
     trees = [ast.parse(cell.source) for cell in code]
     asserts = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Assert)]
     if sum(node.msg is not None for node in asserts) < 3:
         yield "fewer than three asserts say what ought to be true"
-    for cell, following in zip(lesson.cells, lesson.cells[1:]):
+    for cell, following in zip(cells, cells[1:]):
         if alternative_texts(cell) and not following.source.startswith("**"):
             yield f"a figure without a sentence to keep below it: {cell.source[:60]!r}"
 

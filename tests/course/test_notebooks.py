@@ -4,11 +4,20 @@ import ast
 import re
 from pathlib import Path
 
+import lesson_sizes
 import nbformat
 import pytest
 from notebook_doors import LINK, is_guard
-from notebook_form import ANSWER, FOLDED, alternative_texts, normalised, read, text
-from notebook_style import of_code, of_prose
+from notebook_form import (
+    ANSWER,
+    FOLDED,
+    alternative_texts,
+    main_path_and_deeper,
+    normalised,
+    read,
+    text,
+)
+from notebook_style import of_code, of_prose, remarks
 
 from classroom.lab import labs
 
@@ -144,6 +153,37 @@ def test_its_tasks_lead_to_its_lab(path):
 def test_every_figure_has_alternative_text(lesson):
     figures = [alternative_texts(cell) for cell in lesson.cells if alternative_texts(cell)]
     assert figures and min(len(told) for figure in figures for told in figure) > 30
+
+
+PROSE, CODE = nbformat.v4.new_markdown_cell, nbformat.v4.new_code_cell
+SHORT = [PROSE("# 02 · Masks\n\nTwo minutes to read."), PROSE("word " * 800), CODE("x = 1\n" * 20)]
+OPTIONAL = [PROSE("## Deeper"), PROSE("### 1. Why?\n\n" + "word " * 400), CODE("let = lambda: 1")]
+TURN = [PROSE("## Your turn"), CODE("x = 1\n" * 99, metadata={"tags": [ANSWER]})]
+
+
+def test_minutes_of_the_main_path_and_of_the_section_deeper_are_told_apart():
+    lesson = normalised(nbformat.v4.new_notebook(cells=[*SHORT, *OPTIONAL, *TURN]))
+    told = "About 15 minutes to read, and 5 more for Deeper."
+    assert lesson.cells[0].source.endswith(told)
+    assert normalised(lesson).cells[0].source.endswith(told)
+    lesson = normalised(nbformat.v4.new_notebook(cells=[*SHORT, *TURN]))
+    assert lesson.cells[0].source.endswith("About 15 minutes to read.")
+
+
+def test_the_sizes_of_a_lesson_leave_out_what_is_folded():
+    lesson = nbformat.v4.new_notebook(cells=[*SHORT, *OPTIONAL, *TURN])
+    main, deeper = (lesson_sizes.sizes(cells) for cells in main_path_and_deeper(lesson))
+    assert main[1:] == (811, 20) and deeper[1:] == (405, 1)
+
+
+def test_in_the_section_deeper_style_is_free_and_its_place_is_not():
+    def told(*cells):
+        return list(remarks(nbformat.v4.new_notebook(cells=list(cells))))
+
+    assert not any("lambda" in one for one in told(*SHORT, *OPTIONAL, *TURN, *TURN))
+    assert any("lambda" in one for one in told(*SHORT, *OPTIONAL[1:], *TURN, *TURN))
+    misplaced = told(*SHORT, *OPTIONAL, PROSE("## Recap"), *TURN, *TURN)
+    assert any("directly before Your turn" in one for one in misplaced)
 
 
 def test_a_remark_on_style_is_made_where_a_cell_is_too_loud_or_a_line_too_long():

@@ -6,6 +6,9 @@ import re
 from docutils import nodes
 from sphinx.util.docutils import SphinxDirective
 
+# The sentence of a lesson's title cell that `tools/notebook_form.py` writes.
+MINUTES = re.compile(r"About (\d+) minutes to read(?:, and (\d+) more for Deeper)?")
+
 
 class LessonMap(SphinxDirective):
     def run(self):
@@ -17,16 +20,20 @@ def fill_in(app, doctree, docname):
     for place in list(doctree.findall(nodes.container)):
         if "lesson-map" not in place["classes"]:
             continue
-        items, total = nodes.bullet_list(), 0
+        items, total, further = nodes.bullet_list(), 0, 0
         for page in sorted(app.env.found_docs):
             if page.startswith("notebooks/") and page.count("/") == 1:
-                told = re.search(r"About (\d+) minutes to read", app.env.get_doctree(page).astext())
+                told = MINUTES.search(app.env.get_doctree(page).astext())
                 line = nodes.paragraph("", "", link(app, docname, page))
                 line += nodes.inline("", f"{told[1]} min", classes=["minutes"])
                 items += nodes.list_item("", line)
                 total += int(told[1])
+                further += int(told[2] or 0)
         place += items
-        place += nodes.paragraph("", f"A first reading of all takes about {total / 60:.0f} hours.")
+        hours = f"To read and run all lessons takes about {total / 60:.0f} hours"
+        if further:
+            hours += f", and their sections Deeper {further / 60:.0f} more"
+        place += nodes.paragraph("", f"{hours}.")
 
 
 def link(app, docname, page):
