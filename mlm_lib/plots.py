@@ -403,7 +403,8 @@ class LiveCurve:
 
     @property
     def losses(self):
-        """What was added so far: {name: (steps, losses)}, two lists for each curve."""
+        """The losses that were added so far, a dictionary with two lists (steps, losses) under the
+        name of each curve."""
         for _, some in self._added.values():
             some[:] = map(float, some)  # this reads the tensors, each only once
         return {name: (list(at), list(some)) for name, (at, some) in self._added.items()}

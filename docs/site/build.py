@@ -43,6 +43,7 @@ def build(out: Path) -> int:
 
     sys.path.insert(0, str(ROOT))
     from docs.site import slides
+    from docs.site.moved import write_moved
     from docs.site.pages import gather
 
     if out.exists() and not (out / MARK).is_file() and any(out.iterdir()):
@@ -74,6 +75,7 @@ def build(out: Path) -> int:
         if status == 0 and shown:
             slides.build(made / "slides")
         if status == 0:
+            write_moved(made)
             shutil.rmtree(out, ignore_errors=True)
             made.rename(out)
     return status

@@ -17,6 +17,7 @@ from classroom.questions import questions
 sys.path.insert(0, str(ROOT))
 from docs.site import build as site_builder
 from docs.site import pages as site_pages
+from docs.site.moved import MOVED
 
 pytestmark = pytest.mark.site
 LESSONS = sorted((ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb"))
@@ -45,6 +46,15 @@ def test_every_lesson_lab_and_module_has_its_page(pages):
     expected |= {f"api/{name}.html" for name in MODULES}
     others = {"index", "glossary", "benchmarks", "practise", "instructors", "labs", "search"}
     assert expected | {f"{name}.html" for name in others} <= set(pages)
+
+
+def test_an_old_address_leads_to_the_page_of_the_same_lesson(pages):
+    for old, new in MOVED.items():
+        assert old.split("_", 1)[1] == new.split("_", 1)[1]
+        for place in (f"notebooks/{old}.html", f"notebooks/labs/{old}_lab.html"):
+            (link,) = pages[place].all("a")
+            assert place.replace(old, new) in pages
+            assert link["href"] == Path(place.replace(old, new)).name
 
 
 def test_home_maps_all_lessons_and_shows_the_floor(pages):
@@ -271,6 +281,6 @@ def test_a_folder_that_holds_something_else_is_left_alone(tmp_path, one_page, ca
 def test_a_figure_that_its_lesson_has_not_is_an_error():
     from docs.site.ext.stored_figure import images
 
-    notebook = json.loads(LESSONS[8].read_text("utf-8"))
+    notebook = json.loads(LESSONS[9].read_text("utf-8"))
     assert any("floor" in unescape(image) for image in images(notebook))
     assert not any("no figure says this" in image for image in images(notebook))
