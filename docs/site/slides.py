@@ -13,7 +13,7 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from classroom.lab import ROOT, labs
+from classroom.lab import ROOT
 from docs.site.npm import fetch
 
 DECK = ROOT / "docs" / "site" / "deck"
@@ -119,9 +119,10 @@ def sentences(paragraph: str, below: bool) -> list[str]:
 
 def last_slide(lesson: Path, turn: str) -> Slide:
     """The lab of a lesson; where there is none, the tasks of the lesson itself."""
-    lab = labs().get(lesson.name[:2])
-    if lab is None:
+    found = re.search(r"\]\((labs/\w+\.ipynb)\)", turn)  # it may be the lab of the next lesson
+    if found is None:
         return Slide(*turn.split("\n\n", 1))
+    lab = lesson.parent / found[1]
     told = read(lab)[0].source.split("\n\n")
     heading = f"## [{told[0].removeprefix('# ')}](../notebooks/labs/{lab.stem}.html)"
     begin = turn.split("\n\n")[-1].partition(" ([solutions]")[0] + "."
