@@ -51,7 +51,7 @@ wrong answer counts as caught when it fails with a message that names its mistak
 written in another way than our own solution. `python tools/lab_answers.py --write` wrote this page.
 
 Who had not seen the checks wrote answers five times, from the students' editions of the labs 02,
-03, 05, 07, 10, 11, 12, 14, 15 and 18, and in the last three rounds of 17, too. What was missed was
+03, 05, 07, 10, 11, 12, 14, 15 and 18, and in the last three rounds of 19, too. What was missed was
 mended before the next round.
 
 | | wrong answers caught at first | after mending | right ones passed at first | after mending |
@@ -63,7 +63,7 @@ mended before the next round.
 | fifth round, others again | 195 of 201 | 201 | 71 of 71 | 71 |
 
 Two more answers of the fifth round were called wrong and pass, as equal ones had been taken for
-right before: `casefold` in 09.1, and rows counted without a gradient in 11.4. After it two of these
+right before: `casefold` in 10.1, and rows counted without a gradient in 12.4. After it two of these
 people went on with what the checks' messages had told them, and found some forty mistakes that
 passed, most of them at the edges: a batch of one row, a loss of 0, the first block. 35 of these are
 caught now, too.

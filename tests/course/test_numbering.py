@@ -75,6 +75,22 @@ def test_a_lesson_needs_earlier_ones_and_leads_to_the_next(number):
     assert follows is None or int(follows[1]) == int(number) + 1
 
 
+@pytest.mark.parametrize("number", LESSONS)
+def test_the_command_that_a_lesson_shows_runs_this_lesson(number):
+    assert set(re.findall(r"--only (\d\d)", prose(LESSONS[number]))) <= {number}
+
+
+@pytest.mark.parametrize("page", ["data/README.md", "docs/using.md", "docs/your_own_work.md"])
+def test_a_command_beside_the_name_of_a_lesson_runs_this_lesson(page):
+    found = 0
+    for line in (ROOT / page).read_text("utf-8").splitlines():
+        run = re.findall(r"--only (\d\d) -p", line)
+        named = re.findall(r"[Ll]esson (\d\d)", line)
+        assert not named or set(run) <= set(named), line
+        found += bool(run)
+    assert found
+
+
 @pytest.mark.parametrize("key", [key for key in labs() if key != "zoo"])
 def test_a_lab_has_the_number_of_a_lesson_that_it_needs(key):
     first = json.loads(labs()[key].read_text("utf-8"))["cells"][0]["source"]
