@@ -18,7 +18,7 @@ from matplotlib.textpath import TextPath
 
 from mlm_lib.checks import choice, ids, refused, same_shape, whole_number
 from mlm_lib.labels import IGNORE
-from mlm_lib.plots import ALERT, CHANCE, OFFSET, OURS, axes, ink, show, square, tell
+from mlm_lib.plots import ALERT, CHANCE, OURS, axes, ink, show, square, tell
 
 # The parts between a text and the loss: name, the text in the box, and the middle of the box (x,
 # y).
@@ -112,41 +112,6 @@ def masked_language_model():
     told = "; ".join(f"{question} gives {answer}" for question, answer in flat.items())
     way = "input_ids, embedder, perhaps a contextualizer, the asked vectors, head"
     show(tell(ax, f"A masked language model: {way}. {told}."))
-
-
-def trellis(words, states, turns, alpha, beta):
-    """Draw α and β of the forward–backward algorithm at the borders of sentences, with a row for
-    each hidden state.
-
-    Args:
-        words: the T words of a document.
-        states: the names of the Z states.
-        turns: the positions, from 0 to T, at which a sentence begins or ends.
-        alpha: (Z, turns), the probability of a state together with the words before a border.
-        beta: (Z, turns), the probability of the words after a border if the state is given.
-    """
-    alpha, beta = np.asarray(alpha, float), np.asarray(beta, float)
-    ax = axes(width=9.0, height=1.2 + 0.9 * len(states))
-    for place, word in enumerate(words):
-        square(ax, place + 0.06, len(states) - 0.42, 0.88, 0.42, "#EDEDED")
-        ax.text(place + 0.5, len(states) - 0.21, word, ha="center", va="center", fontsize=10)
-    shares = alpha[:, -1] * beta[:, -1] / (alpha[:, -1] @ beta[:, -1])
-    look = {"ha": "center", "fontsize": 10, **OFFSET}
-    for row, state in enumerate(states):
-        height, places = len(states) - 1 - row, []
-        ax.plot(turns, [height] * len(turns), "o-", color=CHANCE, markersize=9)
-        ax.text(-0.5, height, state, ha="right", va="center")
-        for turn, a, b in zip(turns, alpha[row], beta[row]):
-            ax.annotate(f"α {a:.3f}", (turn, height), xytext=(0, 9), color=OURS, **look)
-            ax.annotate(f"β {b:.3f}", (turn, height), xytext=(0, -19), color=ALERT, **look)
-            places.append(f"at {turn} α {a:.2g} β {b:.2g}")
-        tell(ax, f"State {state} along {' '.join(words)}: {', '.join(places)}.")
-        ax.text(len(words) + 0.8, height, f"{shares[row]:.2f}", va="center", fontsize=12)
-    ax.text(len(words) + 0.8, len(states) - 0.21, "share of α·β", va="center", fontsize=10)
-    ax.set(xlim=(-1.2, len(words) + 2.2), ylim=(-0.5, len(states) + 0.1))
-    ax.axis("off")
-    found = ", ".join(f"{state} {share:.2g}" for state, share in zip(states, shares))
-    return tell(ax, f"Shares of α·β: {found}.")
 
 
 # --------------------------------------------------------- diagrams of the numbers of a lesson

@@ -136,15 +136,6 @@ def test_a_path_ends_in_an_arrowhead():
     assert ax.texts[0].xy == (1, 1)
 
 
-def test_a_trellis_shows_alpha_and_beta_at_each_turn_and_the_share_of_their_product():
-    words, states = ["so", "dull"], ["good", "bad"]
-    ax = diagrams.trellis(words, states, [0, 2], [[0.5, 0.1], [0.5, 0.3]], [[0.2, 1.0], [0.6, 1.0]])
-    texts = [text.get_text() for text in ax.texts]
-    assert {"so", "dull", "good", "bad", "α 0.300", "β 0.600", "0.25", "0.75"} <= set(texts)
-    assert " ".join(ax.figure.told).endswith("Shares of α·β: good 0.25, bad 0.75.")
-    assert "State bad along so dull: at 0 α 0.5 β 0.6, at 2 α 0.3 β 1." in " ".join(ax.figure.told)
-
-
 # ------------------------------------------------------------ diagrams of the numbers of a lesson
 
 
