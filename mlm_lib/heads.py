@@ -171,7 +171,7 @@ def flat_index(mask_positions, batch, length):
         batch, length: B and T.
 
     Returns:
-        A long tensor: (B, M) for integers; (N,) for the N True positions of a bool tensor, in
+        Long row numbers, (B, M) for integers, or (N,) for the N True positions of a bool tensor, in
         row-major order.
 
     Raises:
