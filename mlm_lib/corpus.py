@@ -1,7 +1,8 @@
 """Loading texts: from files, from the course's corpora or the hub, split for training and testing.
 
-Texts are plain strings in lists. Four sources need no network: documents of our grammar, our own
-reviews, the docstrings of the installed packages, and your files. Built in lesson 01.
+A text is a str, and a corpus is a list of texts. Four sources need no network: documents of the
+course's grammar, the course's reviews, the docstrings of the installed packages, and your files.
+Built in lesson 01.
 """
 
 import hashlib
@@ -28,32 +29,33 @@ def load_corpus(source, split="train", *, seed=0):
 
     - `.txt`, `.text`: if the file has blank lines, they separate the texts. If it has none, each
       line is a text.
-    - `.csv`, `.tsv`, `.jsonl`, `.json`, `.parquet`: each row is a text, in the column `text`.
-      Another column is named after a colon, as in `films.csv:body` or `my_folder:body`.
-    - Each of these but `.parquet` may be compressed, with `.gz` at the end of its name.
-    - Markdown is not read, because its marks are not prose.
+    - `.csv`, `.tsv`, `.jsonl`, `.json`, `.parquet`: each row has a text, in the column `text`. To
+      use another column, write a colon and its name, as in `films.csv:body` or `my_folder:body`.
+    - All of these except `.parquet` may be compressed; such a file's name ends in `.gz`.
+    - Markdown files are not read, because the marks of Markdown are not prose.
 
-    Of a folder all such files are read, also in the folders inside it. Hidden files are left out,
-    and so are files named README, LICENSE and the like and, in a layout like that of `aclImdb`, the
-    lists in the same folder as `pos` and `neg`. A warning counts and names the files that are left
-    out, except the hidden ones.
+    If `source` is a folder, all such files in it and in its subfolders are read. Hidden files,
+    README and LICENSE files are left out. If a folder has subfolders `pos` and `neg`, as in the
+    film reviews `aclImdb`, the files directly in it are lists, not texts, and are left out too. The
+    same holds for the folder that contains such a folder as `train` or `test`. A warning gives the
+    number and the names of the files that are left out, except hidden files.
 
     Args:
         source: `"grammar"` (a sample of the documents of `data/grammar.toml`), `"reviews"`,
             `"docs"` (sentences from the docstrings of installed packages), the path of a file or
             folder, or `"hub:NAME[:CONFIG][:COLUMN]"` for a data set of the Hugging Face hub.
-        split: `"train"` (80%), `"validation"` (10%) or `"test"` (10%). A hub data set keeps the
-            splits that it has.
-        seed: another seed divides the texts into other splits. The division depends on the texts
-            and the seed alone, not on the order of the texts. Equal texts are in the same split, so
-            that no text of one split is seen in another.
+        split: `"train"` (80%), `"validation"` (10%) or `"test"` (10%). If a hub data set has a
+            split of this name, that split is used.
+        seed: with a different seed, the texts are divided into splits in a different way. The
+            division depends only on the texts and the seed, not on the order of the texts. Equal
+            texts are in the same split, so that no text is in two splits.
 
     Returns:
         A list of non-empty strings, in the order of the corpus.
 
     Raises:
         ValueError: the split is unknown or empty; a file is of a kind that is not read, has no text
-            or is not UTF-8; a table lacks the column, or a cell is not valid text.
+            or is not UTF-8; a table does not have the column, or a cell is not valid text.
         FileNotFoundError: there is no corpus of that name and no file at that path.
         ConnectionError: a data set of the hub cannot be downloaded and is not in the local cache.
     """
@@ -66,26 +68,25 @@ def load_corpus(source, split="train", *, seed=0):
 
 
 def split_to_train(source, share=None, *, without=(), seed=0):
-    """Splits a corpus for pretraining, which wants as many texts as possible to train on.
+    """Splits a corpus for pretraining, where as many texts as possible should be trained on.
 
-    Unlike `load_corpus`, it sets a test split aside only where one is used: the course's corpora
-    have one, because lessons measure on it, and some data sets of the hub have one. From your own
-    files no text is set aside for a test.
+    Only the course's corpora and some hub data sets have a test split here; `load_corpus` makes one
+    for every source. From your own files no text is set aside for a test.
 
     Args:
         source: as in `load_corpus`.
-        share: the share of the distinct texts that is held out. None takes the validation split of
-            a hub data set, if it has one, and otherwise a tenth: the texts that are the validation
-            split of `load_corpus`.
+        share: the share of the distinct texts that is held out. If None: a hub data set's
+            validation split if it has one; else the same 10% as
+            `load_corpus(source, "validation")`.
         without: files of the folder `source` that are not read.
         seed: as in `load_corpus`.
 
     Returns:
-        Three lists of texts: those to train on, those held out to evaluate on, and the test split,
-        which may be empty.
+        Three lists of texts, which are the texts to train on, the texts held out to evaluate on,
+        and the test split, which may be empty.
 
     Raises:
-        ValueError: the share leaves nothing to train on, or what `load_corpus` refuses.
+        ValueError: no text to train on is left; also in the same cases as in `load_corpus`.
     """
     if str(source).startswith("hub:"):
         tables, column = _hub(source)
@@ -128,19 +129,20 @@ def split_to_train(source, share=None, *, without=(), seed=0):
 def pack_blocks(encoded, block_size, *, cls_id, sep_id):
     """Packs encoded texts into blocks of equal length, so that no position is padding.
 
-    The texts are joined to one stream, with `[SEP]` between two of them, and the stream is split
-    into pieces. A block may therefore hold the end of one text and the start of the next.
+    The texts are joined to one stream, with `[SEP]` between two texts, and the stream is split into
+    pieces. A block may therefore hold the end of one text and the start of the next.
 
     >>> pack_blocks([[5, 6, 7], [8], [9, 10]], 5, cls_id=1, sep_id=2).tolist()
     [[1, 5, 6, 7, 2], [1, 2, 8, 2, 2]]
 
     Args:
         encoded: an iterable of lists of token ids, without special tokens. Empty lists are skipped.
-        block_size: the length of a block, with its `[CLS]` and `[SEP]`; at least 3.
+        block_size: the length of a block, with `[CLS]` and `[SEP]` at its ends; at least 3.
         cls_id, sep_id: the ids of `[CLS]` and `[SEP]`.
 
     Returns:
-        A long tensor (n, block_size). The last ids, if they do not fill a block, are not used.
+        A long tensor (n, block_size). If the last ids of the stream do not fill a block, they are
+        not used.
 
     Raises:
         ValueError: there are too few ids for one block.
@@ -198,7 +200,7 @@ def _from_hub(source, split, seed):
     """The texts of a split of `hub:NAME[:CONFIG][:COLUMN]`, with `datasets` and its local cache."""
     tables, column = _hub(source)
     texts = _column(tables, split if split in tables else "train", column, source)
-    # If the data set lacks a validation or test split, it is taken from the training split.
+    # If the data set has no validation or no test split, this split is taken from the training one.
     missing = [part for part in SPLITS if part not in tables]
     if split in missing:
         return _split(texts, split, seed, source)
@@ -218,7 +220,7 @@ def _hub(source):
 
 
 def _column(tables, split, column, source):
-    """The texts in a column of a split that the data set has, without blank texts."""
+    """The texts in a column of a split, without blank texts. The data set must have this split."""
     table, name = tables[split], source.split(":")[1]
     if column not in table.column_names:
         reason = f"{name} has no column {column!r}; it has {table.column_names}"

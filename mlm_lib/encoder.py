@@ -48,15 +48,15 @@ class EncoderConfig:
             0: the encoder has no segment embeddings.
         dropout: the probability that a hidden value is dropped in training.
         layer_norm_eps: what layer norm adds to the variance.
-        pad_token_id: the token for padding. Its embedding starts at zero and gets no gradient from
-            the embedding layer. None if there is no such token.
+        pad_token_id: the id of the token for padding. The embedding of this token starts at zero
+            and gets no gradient from the embedding layer. None: there is no such token.
         activation: "gelu", "gelu_tanh", "relu", "silu", "softmax", or "linear" for none.
-        attention_dropout: the probability that an attention weight is dropped in training; None
-            means the same as `dropout`.
+        attention_dropout: the probability that an attention weight is dropped in training. None:
+            the value of `dropout`.
         initializer_range: the standard deviation of the initial weights.
 
     Raises:
-        ValueError: a value outside the limits given here. The message names it.
+        ValueError: a value is outside the limits given here. The message names the value.
 
     >>> config = EncoderConfig(8192, 256, num_layers=4, num_heads=4, intermediate_size=1024)
     >>> sum(weight.numel() for weight in BertEncoder(config).parameters())
@@ -90,9 +90,9 @@ class EncoderConfig:
         return self.dropout if self.attention_dropout is None else self.attention_dropout
 
     def parts(self):
-        """A new `BertEncoder` and a head as BERT has, tied to the word embeddings.
+        """A new `BertEncoder`, and the head of a BERT, tied to the word embeddings.
 
-        `MaskedLanguageModel.from_config` calls this.
+        `MaskedLanguageModel.from_config` calls this method.
         """
         encoder = BertEncoder(self)
         head = MaskedLMHead(
@@ -107,8 +107,8 @@ def check_sizes(config):
     """Check the settings that every encoder has, and convert them to plain Python numbers.
 
     Raises:
-        ValueError: a setting with which no encoder can be built, such as a negative width or a
-            number of heads that does not divide `hidden_size`.
+        ValueError: no encoder can be built with a setting, such as a negative width or a number of
+            heads that does not divide `hidden_size`.
     """
     for name in [size.name for size in fields(config) if size.type is int]:
         least = 0 if name == "type_vocab_size" else 1
@@ -136,13 +136,14 @@ LEVELS = 2**16  # how many different numbers 16 bits can hold
 def drop(values, p):
     """Dropout (Srivastava et al. 2014): each value becomes 0 with probability p.
 
-    A value that is kept is multiplied by 1/(1 − p). The mean of a value v therefore stays the same:
-    p · 0 + (1 − p) · v/(1 − p) = v.
+    A value that is kept is multiplied by 1/(1 − p). If p is below 1, the mean of a value v
+    therefore stays the same: p · 0 + (1 − p) · v/(1 − p) = v. If p is 1, all values become 0.
 
-    On a CPU p is rounded to a multiple of 1/65,536, so that 0.1 becomes 0.100006. The rounded p
-    also gives the factor 1/(1 − p). Rounding therefore changes the dropped share by at most
-    0.00001. It does not change the mean. The factor is rounded to the dtype of the values: in bf16
-    (16 bits) 1/0.9 becomes 1.109. `F.dropout` does the same.
+    On a CPU p is rounded to a multiple of 1/65,536, so that 0.1 becomes 0.100006. This changes the
+    dropped share by at most 0.00001. It does not change the mean, because the rounded p also gives
+    the factor 1/(1 − p). The factor itself is rounded to the dtype of the values. In bf16, which
+    has 16 bits, 1/0.9 becomes 1.109, so that the mean is lower by 0.2%. `F.dropout` rounds its
+    factor in the same way.
 
     Args:
         values: (...), floating point, on any device. On a GPU `F.dropout` is called.
@@ -172,7 +173,7 @@ def drop(values, p):
 
 
 class Dropout(nn.Dropout):
-    """`nn.Dropout` computed by `drop`. It drops values in training mode only.
+    """`nn.Dropout`, computed by the function `drop`. Values are dropped in training mode only.
 
     Args:
         p: the probability that a value is dropped.
@@ -185,7 +186,7 @@ class Dropout(nn.Dropout):
         super().__init__(probability("dropout", p))
 
     def forward(self, values):
-        """A tensor of any shape to a new tensor of the same shape."""
+        """Applies dropout to a tensor of any shape, and returns a new tensor of the same shape."""
         return drop(values, self.p) if self.training else values
 
 
@@ -196,10 +197,10 @@ def attention_weights(query, key, mask=None):
     """The weights softmax(QKᵀ/√D) with which each query attends to each key.
 
     Args:
-        query: (B, A, T, D): T queries in each of A heads, of D numbers each.
-        key: (B, A, S, D): S keys.
-        mask: bool, True where a query may attend to a key, of a shape that broadcasts to
-            (B, A, T, S); None: every query may attend to every key.
+        query: (B, A, T, D), T queries of D numbers in each of A heads.
+        key: (B, A, S, D), S keys of D numbers in each head.
+        mask: a bool tensor, True where a query may attend to a key, of a shape that broadcasts to
+            (B, A, T, S). None: every query may attend to every key.
 
     Returns:
         The weights (B, A, T, S), one for each pair of a query and a key. A weight is exactly 0
@@ -215,7 +216,7 @@ def attention_weights(query, key, mask=None):
 
 
 def attend(query, key, value, mask, *, dropout_p=0.0, need_weights=False):
-    """Attention: for each query, the mean of the values, weighted by `attention_weights`.
+    """Computes attention: for each query, the mean of the values, weighted by `attention_weights`.
 
     Args:
         query: (B, A, T, D).
@@ -228,8 +229,8 @@ def attend(query, key, value, mask, *, dropout_p=0.0, need_weights=False):
         The mixed values (B, A, T, D), and the weights (B, A, T, S) before dropout. If
         `need_weights` is False, the second result may be None.
     """
-    # torch's fused form returns no weights. On a CPU it computes them all the same when it has to
-    # drop some, and its dropout is slow.
+    # torch's fused form returns no weights. On a CPU, if it has to drop weights, it computes all of
+    # them anyway, and its dropout is slow.
     if need_weights or dropout_p and query.device.type == "cpu":
         weights = attention_weights(query, key, mask)
         return drop(weights, dropout_p) @ value, weights
@@ -259,14 +260,14 @@ class Embeddings(nn.Module):
         self.dropout = Dropout(config.dropout)
 
     def forward(self, input_ids, token_type_ids=None, positions=None):
-        """Token ids (B, T) to vectors (B, T, H), or (N,) to (N, H).
+        """Returns the vectors (B, T, H) of token ids (B, T), or the vectors (N, H) of ids (N,).
 
         Args:
             input_ids: (B, T). If `positions` is given: (N,), only the N tokens of the batch that
                 are not padding, one after another.
-            token_type_ids: segment types, of the shape of `input_ids`; None: every token has type
-                0. They are not read if there are no segment embeddings.
-            positions: (N,), the position of each token in its row; None: 0..T−1 in every row.
+            token_type_ids: segment types, of the shape of `input_ids`. None: every token has type
+                0. If there are no segment embeddings, the types are not read.
+            positions: (N,), the position of each token in its row. None: 0..T−1 in every row.
         """
         if positions is None:
             places = self.position.weight[: input_ids.shape[1]]  # (T, H)
@@ -295,21 +296,22 @@ class SelfAttention(nn.Module):
     def __init__(self, config):
         super().__init__()
         self.num_heads, self.dropout = config.num_heads, config.attention_dropout_p
-        # One product that makes query, key and value is faster than three. In the rows of the
-        # matrix the query comes first, then the key, then the value.
+        # One product that makes query, key and value is faster than three products. In the rows of
+        # the matrix the query comes first, then the key, then the value.
         self.query_key_value = nn.Linear(config.hidden_size, 3 * config.hidden_size)
         self.output = nn.Linear(config.hidden_size, config.hidden_size)
 
     def forward(self, hidden, mask=None, need_weights=False, select=None, layout=None):
-        """Hidden states (B, T, H) to (B, T, H), and the attention weights.
+        """Computes attention for hidden states (B, T, H), and returns states of the same shape and
+        the attention weights.
 
         Args:
             hidden: (B, T, H). If `layout` is given: (N, H), only the tokens that are not padding.
-            mask: (B, 1, 1, T), True at keys that are real tokens; None: all are.
+            mask: (B, 1, 1, T), True at keys that are real tokens. None: all keys are real tokens.
             need_weights: whether to return the weights.
-            select: a function that picks rows, as for `BertEncoder.forward`.
-            layout: an `Unpadded` (of `mlm_lib.unpadded`), which records where the N tokens were in
-                the batch; None if padding is computed.
+            select: a function that picks vectors, as for `BertEncoder.forward`.
+            layout: an `Unpadded` (of `mlm_lib.unpadded`), a form of a batch without padding, which
+                records where the N tokens were in the batch. None: padding is computed as well.
 
         Returns:
             Two results: the output of attention, in the shape of `hidden` or only the vectors that
@@ -332,12 +334,13 @@ class SelfAttention(nn.Module):
         return attended, weights if need_weights else None
 
     def extra_repr(self):
-        """The settings that `print` shows beside the sizes of the layers."""
+        """What `print(model)` shows in addition to the sizes of the layers."""
         return f"num_heads={self.num_heads}, dropout={self.dropout}"
 
 
 class Block(nn.Module):
-    """Attention, then a feed-forward part. Each adds to its input, and the sum is normalised.
+    """A block of the encoder: attention, then a feed-forward part. The output of each part is added
+    to its input, and the sum is normalised.
 
     Args:
         config: an `EncoderConfig`.
@@ -355,28 +358,29 @@ class Block(nn.Module):
         self.dropout = Dropout(config.dropout)
 
     def forward(self, hidden, mask=None, need_weights=False, select=None, layout=None):
-        """Hidden states (B, T, H) to (B, T, H), and the attention weights.
+        """Computes the block for hidden states (B, T, H), and returns states of the same shape and
+        the attention weights.
 
         Arguments and results are those of `SelfAttention.forward`.
         """
         attended, weights = self.attention(hidden, mask, need_weights, select, layout)
-        # From here on each position is computed by itself, so that the picked rows are enough.
+        # From here on each position is computed by itself, so that the picked vectors are enough.
         hidden = hidden if select is None else select(hidden)
         hidden = self.attention_norm(self.dropout(attended) + hidden)
         hidden = self.feed_forward_norm(self.dropout(self.feed_forward(hidden)) + hidden)
         return hidden, weights
 
     def feed_forward(self, hidden):
-        """(..., H) to (..., H), each position by itself."""
+        """Computes the feed-forward part for states (..., H), each position by itself."""
         wide = self.expand(hidden)  # (..., 4H), the largest tensor of the encoder
         if self.activation is F.gelu and not torch.is_grad_enabled():
-            # GELU overwrites its input, which saves a twentieth of a forward pass. A forward hook
-            # on `expand` that keeps its output must therefore copy it.
+            # GELU overwrites its input, which saves a twentieth of the time of a forward pass. A
+            # forward hook that keeps the output of `expand` must therefore copy this output.
             return self.contract(F.gelu(wide, out=wide))
         return self.contract(wide if self.activation is None else self.activation(wide))
 
     def extra_repr(self):
-        """The activation, for `print`."""
+        """The name of the activation, which `print(model)` shows."""
         return f"activation={activation_name(self.activation)}"
 
 
@@ -385,11 +389,11 @@ class EncoderOutput(NamedTuple):
 
     Args:
         last: (B, T, H), the hidden states of the last block; with `select`, only the vectors that
-            it picked.
+            `select` picked.
         hidden_states: num_layers + 1 tensors (B, T, H), the embeddings and the states after each
-            block; None if they were not asked for.
-        attentions: num_layers tensors (B, A, T, T), [query, key], the attention weights of each
-            block; None if they were not asked for.
+            block; None without `output_hidden_states`.
+        attentions: num_layers tensors (B, A, T, T), indexed by [query, key], the attention weights
+            of each block; None without `output_attentions`.
     """
 
     last: torch.Tensor
@@ -406,10 +410,9 @@ class BertEncoder(nn.Module):
 
     Args:
         config: an `EncoderConfig`.
-        unpadded: whether to skip the computation for padding (see the lesson on the encoder of
-            today). Padding is skipped only if the mask is on the CPU and neither hidden states nor
-            attention weights are asked for. The output at padding is then 0. The attribute may be
-            changed at any time.
+        unpadded: whether to skip the computation for padding (see lesson 18). Padding is skipped
+            only if the mask is on the CPU and neither hidden states nor attention weights are asked
+            for. The output at padding is then 0. The attribute may be changed at any time.
     """
 
     selects = True  # `MaskedLanguageModel` asks for this: `forward` takes the argument `select`
@@ -425,12 +428,14 @@ class BertEncoder(nn.Module):
         self, input_ids, attention_mask=None, token_type_ids=None, *,
         output_hidden_states=False, output_attentions=False, select=None,
     ):  # fmt: skip
-        """Returns the hidden states of the last block, and on request more.
+        """Returns the hidden states of the last block and, if they are asked for, the states of all
+        blocks and the attention weights.
 
         Args:
             input_ids: (B, T) integers, T at most `max_length`.
-            attention_mask: (B, T), 1 or True at real tokens, 0 or False at padding; None: all real.
-            token_type_ids: (B, T) segment types; None: type 0 everywhere.
+            attention_mask: (B, T), 1 or True at real tokens, 0 or False at padding. None: all
+                tokens are real.
+            token_type_ids: (B, T) segment types. None: every token has type 0.
             output_hidden_states: whether to return the hidden states of all blocks.
             output_attentions: whether to return the attention weights of all blocks. They are the
                 weights of this forward pass, before dropout.
@@ -444,11 +449,12 @@ class BertEncoder(nn.Module):
             attention weights are asked for.
 
         Raises:
-            ValueError: a row longer than `max_length`; segment types or a mask whose shape is not
-                that of `input_ids`; segment types for an encoder without segment embeddings; a mask
-                with other values than 0 and 1.
-            IndexError: ids or segment types outside their vocabulary. This is checked on a CPU
-                only, because on a GPU the program would have to wait for the check.
+            ValueError: a row is longer than `max_length`; segment types or the mask have another
+                shape than `input_ids`; segment types are given to an encoder without segment
+                embeddings; the mask has other values than 0 and 1.
+            IndexError: an id is not in the vocabulary, or a segment type does not exist. This is
+                checked on a CPU only, because on a GPU the program would have to wait for the
+                check.
         """
         if input_ids.shape[1] > self.config.max_length:
             limit = f"this encoder has max_length={self.config.max_length}; truncate them"

@@ -1,9 +1,12 @@
 """Measuring a masked language model: loss, accuracy, calibration, filled blanks, whole texts.
 
 `masked_answers` runs the model once over masked batches, and most measures need only a few lines of
-code on its result. Every function that takes a model takes our `MaskedLanguageModel` and
-transformers' `BertForMaskedLM` alike. Such a function evaluates with dropout off, leaves the model
-in the mode in which it was, and gives the same result for every batch size. Built in lesson 13.
+code on the result. Every function with an argument `model` accepts both our `MaskedLanguageModel`
+and the masked language models of transformers, such as `BertForMaskedLM`. Such a function evaluates
+with dropout off, leaves the model in the mode in which it was (training or evaluation), and gives
+the same result for every batch size. A `tokenizer` is a `WordPieceTokenizer` or a tokenizer of
+transformers. Losses are in nats, that is, they are computed with the natural logarithm. Built in
+lesson 13.
 """
 
 import math
@@ -26,10 +29,10 @@ class Answers(NamedTuple):
     """What a model predicted at N hidden tokens.
 
     - targets: (N,) the ids of the hidden tokens.
-    - nats: (N,) −log P(hidden token | visible tokens), the loss at each of them, float64.
-    - ranks: (N,) how many tokens had a higher score than the hidden one; 0 means that the model's
-      first guess was right.
-    - rows: (N,) the number of the row in which each hidden token is, counted over all batches.
+    - nats: (N,) −log P(hidden token | visible tokens), the loss at each hidden token, float64.
+    - ranks: (N,) how many tokens of the vocabulary have a higher score than the hidden token, or an
+      equal score and a lower id. Rank 0 means that the model's first guess was right.
+    - rows: (N,) the index of each hidden token's row; rows are numbered through all batches.
     """
 
     targets: torch.Tensor
@@ -39,13 +42,13 @@ class Answers(NamedTuple):
 
 
 def masked_answers(model, batches):
-    """Runs a model over masked batches, and returns its loss and rank at each label.
+    """Runs a model over masked batches, and returns the loss and the rank at each hidden token.
 
-    `mean_nats` and `masked_accuracy` are computed from the result, and so is any measure for a
-    group of hidden tokens, such as the accuracy on rare words.
+    `mean_nats` and `masked_accuracy` are computed from the result. Any measure for a group of
+    hidden tokens, such as the accuracy on rare words, can be computed from it as well.
 
     Args:
-        model: ours or transformers'.
+        model: a `MaskedLanguageModel` or a masked language model of transformers.
         batches: an iterable of dictionaries with `input_ids`, `attention_mask` and `labels`, each
             (B, T), as `MaskingCollator` makes them. `HeldOut.batches` is such a list.
 
@@ -77,7 +80,7 @@ def masked_scores(model, batch, selected):
     """The scores (logits) of a model at the selected positions of a batch, without dropout.
 
     Args:
-        model: ours or transformers'.
+        model: a `MaskedLanguageModel` or a masked language model of transformers.
         batch: a dictionary with `input_ids` and `attention_mask`, each (B, T), on the CPU.
         selected: (B, T) bool, True at N positions.
 
@@ -106,17 +109,17 @@ def masked_scores(model, batch, selected):
 
 
 def nats_and_ranks(scores, targets):
-    """The loss and the rank of each target under its scores.
+    """The loss and the rank of each target, computed from the scores of all tokens at its position.
 
     Args:
         scores: (N, V) logits.
         targets: (N,) ids.
 
     Returns:
-        (nats, ranks), both (N,): −log softmax(scores)[target] in float64, and the number of tokens
-        with a higher score than the target. If two tokens have equal scores, the token with the
-        lower id is ranked first. Otherwise a model that gives all tokens the same score would
-        always be right.
+        (nats, ranks), both (N,). A loss is −log softmax(scores)[target] in float64. A rank is the
+        number of tokens that have a higher score than the target, or an equal score and a lower id.
+        Without the rule for equal scores, a model that gives all tokens the same score would always
+        be right.
     """
     own = scores.gather(1, targets[:, None])  # (N, 1)
     nats = scores.double().logsumexp(-1) - own[:, 0].double()
@@ -129,9 +132,8 @@ def encode_checked(model, tokenizer, text):
     """The ids of a text, after checking that the model can read them.
 
     Raises:
-        ValueError: the text has a character that is not valid Unicode (half of a surrogate pair),
-            more tokens than the model can read, or a token that was added to the tokenizer but not
-            to the model.
+        ValueError: the text has a character that is not valid Unicode, has more tokens than the
+            model can read, or has a token that was added to the tokenizer but not to the model.
     """
     row = list(tokenizer.encode(unicode_text("text", text)))
     check_length(model, f"{text[:40]!r}…", len(row))
@@ -157,19 +159,19 @@ def mask_token_of(tokenizer):
 
 
 def _config(model):
-    """The configuration of a model, ours or transformers'; None if it has none."""
+    """The configuration of a model; None if the model has no configuration."""
     own = getattr(getattr(model, "embedder", None), "config", None)
     return getattr(model, "config", own)
 
 
 def check_length(model, name, length):
-    """Refuses a length above the maximum in the model's configuration. If the configuration has no
-    maximum, every length is accepted.
+    """Raises an error if a length is above the maximum in the model's configuration. If the
+    configuration has no maximum, every length is accepted.
 
     Args:
-        model: ours or transformers'.
+        model: a `MaskedLanguageModel` or a masked language model of transformers.
         name: the thing that has this length, such as a text; the error message shows it.
-        length: a number of tokens, with the special ones.
+        length: a number of tokens, with the special tokens.
 
     Raises:
         ValueError: the length is above the largest that the model can read.
@@ -190,15 +192,17 @@ def pad_rows(rows, tokenizer):
 
 
 class MaskedLoss(Estimate):
-    """A mean loss per hidden token, its standard error over rows, and the number of tokens."""
+    """A mean loss per hidden token, `nats`, with its `standard_error` over rows, and the number of
+    hidden tokens, `count`.
+    """
 
 
 def mean_nats(answers):
     """The loss of a model on held-out text, with its standard error.
 
     Each hidden token counts once. If the means of the batches were averaged, a token in a batch
-    with few hidden tokens would count more than other tokens. The standard error treats rows as
-    independent of one another, but not the tokens within a row (see `mlm_lib.estimates.Estimate`).
+    with few hidden tokens would count more than other tokens. The standard error treats the rows as
+    independent, but not the tokens within a row (see `mlm_lib.estimates.Estimate`).
 
     Args:
         answers: the result of `masked_answers`.
@@ -216,20 +220,21 @@ def masked_accuracy(model, batches, *, top_k=1):
 
     Args:
         model, batches: as in `masked_answers`.
-        top_k: how many guesses the model has.
+        top_k: how many of the likeliest tokens count as the model's guesses at a position.
 
     Raises:
-        ValueError: a `top_k` below 1, or what `masked_answers` refuses.
+        ValueError: `top_k` is below 1; also in the same cases as in `masked_answers`.
     """
     top_k = whole_number("top_k", top_k)
     return (masked_answers(model, batches).ranks < top_k).double().mean().item()
 
 
 class Calibration(NamedTuple):
-    """How well a model's confidence matches its accuracy. Bins without an answer are left out.
+    """How well a model's confidence matches its accuracy; see the function `calibration`.
 
     - error: the expected calibration error, from 0 to 1.
-    - confidence: (bins,) the mean confidence in each bin, in rising order.
+    - confidence: (bins,) the mean confidence in each bin, in rising order. Bins without an answer
+      are left out here and below.
     - accuracy: (bins,) the share of right answers in each bin.
     - count: (bins,) the number of answers in each bin.
     """
@@ -287,9 +292,10 @@ def calibration(probabilities, targets, *, bins=15):
 def closed_gap(loss, start, floor):
     """The share of the possible improvement that a model has reached: 0 at `start`, 1 at the floor.
 
-    The floor is the loss of a reader who knows the true probabilities. No model can do better. It
-    is called the Bayes-optimal or irreducible loss, and the ideal reader the Bayes-optimal
-    predictor. The gap, `loss − floor`, is the excess loss.
+    The floor is the loss of a reader who knows the true probabilities. No model has a lower
+    expected loss. The floor is also called the Bayes-optimal loss or the irreducible loss; its
+    reader, the ideal reader, is also called the Bayes-optimal predictor. The gap, `loss − floor`,
+    is the excess loss.
 
     >>> closed_gap(2.0, start=4.0, floor=1.5)
     0.8
@@ -318,11 +324,12 @@ def fill_mask(model, tokenizer, text, *, top_k=5, batch_size=32):
     The results equal those of `transformers.pipeline("fill-mask")`.
 
     Args:
-        model: ours or transformers'.
-        tokenizer: ours or transformers'.
+        model: a `MaskedLanguageModel` or a masked language model of transformers.
+        tokenizer: a `WordPieceTokenizer` or a tokenizer of transformers.
         text: a str with at least one mask token, which is `[MASK]` in most tokenizers; or a list of
             such texts.
-        top_k: how many candidates to return for each blank; fewer if the vocabulary is smaller.
+        top_k: how many of the likeliest tokens to return for each blank; if the vocabulary is
+            smaller than this, all tokens are returned.
         batch_size: how many texts the model reads at once. It does not change the result.
 
     Returns:
@@ -333,8 +340,9 @@ def fill_mask(model, tokenizer, text, *, top_k=5, batch_size=32):
         texts, a list of these results.
 
     Raises:
-        ValueError: a text has no blank, has half of a surrogate pair, is longer than the model can
-            read, or has a token that only the tokenizer knows; `top_k` or `batch_size` is below 1.
+        ValueError: a text has no blank, is not valid Unicode, is longer than the model can read, or
+            has a token that the tokenizer knows but the model does not; `top_k` or `batch_size` is
+            below 1.
     """
     texts = [text] if isinstance(text, str) else list(text)
     top_k, batch_size = whole_number("top_k", top_k), whole_number("batch_size", batch_size)
@@ -387,30 +395,31 @@ def _text(tokenizer, row):
 
 
 def pseudo_log_likelihood(model, tokenizer, texts, *, whole_word=False, batch_size=64):
-    """A score for whole texts: each token is hidden in turn, and its log-probability is added up.
+    """A score for whole texts: each token is hidden in turn; the score is the sum of their
+    log-probabilities.
 
-    Use it to compare texts (Salazar et al. 2020). The sum is not the log-probability of the text:
-    each prediction sees all other tokens, so the probabilities do not multiply to one joint
+    Use the score to compare texts (Salazar et al. 2020). It is not the log-probability of the text,
+    because each prediction sees all other tokens, so the probabilities do not multiply to one joint
     probability. `[CLS]`, `[SEP]`, `[PAD]` and `[MASK]` are visible but not scored. `[UNK]` is
-    scored like any other token. If it were left out, an unknown word would cost nothing, and of two
-    texts the one with more unknown words would win.
+    scored like any other token. Without this rule, a text would get a better score for each unknown
+    word that replaces a known word.
 
     Args:
-        model, tokenizer: ours or transformers'.
+        model: a `MaskedLanguageModel` or a masked language model of transformers.
+        tokenizer: a `WordPieceTokenizer` or a tokenizer of transformers.
         texts: a list of str.
-        whole_word: if a word is split into pieces, whether hiding a piece also hides the later
-            pieces of the same word. If the later pieces stayed visible, the hidden piece would be
-            easy to guess (Kauf and Ivanova 2023). The tokenizer must mark pieces by `##`, as
-            WordPiece does.
+        whole_word: whether hiding a piece of a word also hides the later pieces of that word. If
+            the later pieces stayed visible, the hidden piece would be easy to guess (Kauf and
+            Ivanova 2023). The tokenizer must mark pieces by `##`, as WordPiece does.
         batch_size: how many rows the model reads at once. A text of n tokens makes n rows.
 
     Returns:
         A list with one number of nats for each text, at most 0. Higher means more likely.
 
     Raises:
-        ValueError: `texts` is one str; a text has no token, has half of a surrogate pair, is longer
-            than the model can read, or has a token that only the tokenizer knows; `batch_size` is
-            below 1; `whole_word` is True and the tokenizer is not a WordPiece one.
+        ValueError: `texts` is one str; a text has no token, is not valid Unicode, is longer than
+            the model can read, or has a token that the tokenizer knows but the model does not;
+            `batch_size` is below 1; `whole_word` is True and the tokenizer does not mark pieces.
     """
     whole_number("batch_size", batch_size)
     if whole_word and not marks_pieces(tokenizer):
@@ -453,14 +462,14 @@ def pseudo_log_likelihood(model, tokenizer, texts, *, whole_word=False, batch_si
 def pseudo_perplexity(model, tokenizer, texts, *, whole_word=False, batch_size=64):
     """exp(−mean pseudo-log-likelihood per token), over the tokens of all texts together.
 
-    Each token counts once, so a long text counts for more than a short one. A perplexity of k means
-    that the model is as uncertain, on average, as if it chose among k equally likely tokens.
+    Each token counts once, so a long text counts for more than a short text. A perplexity of k
+    means that the model is as uncertain, on average, as if it chose among k equally likely tokens.
 
     Args:
         model, tokenizer, texts, whole_word, batch_size: as in `pseudo_log_likelihood`.
 
     Raises:
-        ValueError: what `pseudo_log_likelihood` refuses.
+        ValueError: in the same cases as in `pseudo_log_likelihood`.
         ZeroDivisionError: there are no texts.
     """
     texts = list(iterable("texts", texts, "texts"))
@@ -471,6 +480,6 @@ def pseudo_perplexity(model, tokenizer, texts, *, whole_word=False, batch_size=6
 
 
 def _scored(tokenizer, row):
-    """The positions of a row that are scored: all but those of [CLS], [SEP], [PAD] and [MASK]."""
+    """The positions of a row that are scored, which are all except [CLS], [SEP], [PAD], [MASK]."""
     frame = {getattr(tokenizer, f"{name}_token_id") for name in ("cls", "sep", "pad", "mask")}
     return [place for place, index in enumerate(row) if index not in frame]

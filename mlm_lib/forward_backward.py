@@ -1,24 +1,28 @@
 """Exact predictions of hidden words: the forward–backward algorithm. Built in lesson 08.
 
-`grammar.Grammar` uses this module to compute the lowest possible loss on its documents. Here is how
-the documents arise. The grammar draws a hidden state z once for a document (a mood, a country).
-Then it goes through K steps. Step k occurs with probability p_k, as one of its sentences s, which
-is drawn given z. A sentence has L_s positions. At each position one word is drawn from a *filler*:
-a list of words with probabilities. Which filler that is may depend on z. A reader sees some of the
-words. Which words should the reader expect at the other positions?
+`grammar.Grammar` uses this module to compute the lowest possible loss on its documents. The grammar
+draws a document in this way. It draws a hidden state z, such as a mood or a country, once for the
+document. Then it goes through K steps. Step k occurs with probability p_k; then one of its
+sentences s is drawn with probability P(s | z). A sentence has L_s positions. At each position one
+word is drawn from a *filler*: a list of words with probabilities. The filler at a position may
+depend on z. A reader sees some of the words. Which words should the reader expect at the other
+positions?
 
-Since a step gives a whole sentence, whose length may vary, this is a hidden *semi*-Markov model.
-Rabiner (1989), "A tutorial on hidden Markov models and selected applications in speech
-recognition", has the recursions for one word per step in equations 18 to 27, and for longer steps
-in section IV.D.
+In the literature this is a hidden *semi*-Markov model: a hidden Markov model in which one step can
+give several words. Rabiner (1989), "A tutorial on hidden Markov models and selected applications in
+speech recognition", has the recursions for one word per step in equations 18 to 27, and for longer
+steps in section IV.D.
 
-Shapes: Z states, D fillers, V words, T positions, B documents next to each other in one tensor. The
-probabilities that are computed::
+Shapes: Z states, D fillers, V words, T positions, B documents next to each other in one tensor.
+
+Steps are numbered from 0 to K − 1, and positions from 0 to T − 1. Four probabilities are computed::
 
     b_d(t)     P(what is seen at position t | filler d); 1 where nothing is seen
-    b_s(t, z)  the same for a sentence s that begins at t: Π_i b_d(t + i), d its i-th filler given z
-    α_k(t, z)  P(z; step k would begin at position t; what is seen before t)
-    β_k(t, z)  P(what is seen from t on | z; step k would begin at position t)
+    b_s(t, z)  Π_i b_d(t + i), where d is the i-th filler of s in state z:
+               P(what is seen at t and the next positions | z; sentence s begins at t)
+    α_k(t, z)  P(the state is z, and steps 0 to k − 1 fill exactly the positions before t, and
+               what is seen there)
+    β_k(t, z)  P(steps k to K − 1 fill exactly the positions from t on, and what is seen there | z)
 
 The recursion for α starts at the beginning of the document::
 
@@ -30,16 +34,18 @@ The recursion for β starts at the end of the document::
     β_K(T, z) = 1
     β_k(t, z) = (1 − p_k)·β_k+1(t, z) + p_k·Σ_s P(s | z)·b_s(t, z)·β_k+1(t + L_s, z)
 
-From both follows the probability of everything that is seen::
+Both tables give the probability of everything that is seen::
 
     P(all that is seen) = Σ_z α_K(T, z) = Σ_z P(z)·β_0(0, z) = Σ_t,z α_k(t, z)·β_k(t, z) for each k
 
 This is a sum over all ways to produce the document. Take only those ways in which filler d is at
 position t, and leave out what is seen at t itself. Their sum is the weight of filler d at t::
 
-    w_d(t) = Σ_k,s,i,z α_k(t − i, z)·p_k·P(s | z)·Π_j≠i b_dj(t − i + j)·β_k+1(t − i + L_s, z),
+    w_d(t) = Σ_k,s,i,z α_k(t − i, z)·p_k·P(s | z)·Π_j≠i b_dj(t − i + j)·β_k+1(t − i + L_s, z)
 
-where the sum goes over all sentences whose i-th filler, given z, is d. Then the prediction is::
+Here d_j is the j-th filler of sentence s in state z. The sum goes over all k, s, i and z for which
+d_i, the filler at position i of the sentence, is d. The sentence then begins at t − i. The
+prediction is::
 
     P(word v at t | what is seen at other positions) = Σ_d w_d(t)·P(v | d) / Σ_d w_d(t).
 """
@@ -60,8 +66,8 @@ class Step(NamedTuple):
 
             - weight: (Z,) float64, P(sentence | state, the step occurs). It is 0 in a state in
               which the sentence is impossible.
-            - places: a list of L lists of Z numbers. For each position of the sentence it has the
-              number of the filler in each state, −1 in a state in which the sentence is impossible.
+            - places: a list of L lists of Z numbers. `places[i][z]` is the index of the filler at
+              position i in state z, or −1 if the sentence is impossible in state z.
     """
 
     probability: float
@@ -71,10 +77,10 @@ class Step(NamedTuple):
 class Evidence(NamedTuple):
     """What a reader sees of a document.
 
-    If the word at position t were filled from a filler with word probabilities P, then what is seen
-    there would have the probability own[t]·P(ids[t]) + other[t]. With own = 1 and other = 0 the
-    word is visible. With own = 0 and other = 1 nothing is seen, and the id does not matter. Values
-    in between describe a word that may have been replaced by another.
+    For a filler with word probabilities P, the probability of what is seen at t is
+    own[t]·P[ids[t]] + other[t]. With own = 1 and other = 0 the word is visible. With own = 0 and
+    other = 1 nothing is seen, and the id does not matter. Values in between describe a word that
+    may have been replaced by another word.
 
     Args:
         ids: (T,) long, or (T, B) for B documents next to each other.
@@ -87,7 +93,7 @@ class Evidence(NamedTuple):
     other: torch.Tensor
 
     def fit(self, chances):
-        """b_d(t) for fillers with these word probabilities: (..., V) to (..., T)."""
+        """Takes word probabilities (..., V) of fillers and returns b_d(t) for each, (..., T)."""
         return chances[..., self.ids] * self.own + self.other
 
 
@@ -95,15 +101,15 @@ class Model:
     """A grammar in numbers: a prior over states, steps, and the word probabilities of fillers.
 
     Args:
-        prior: (Z,) float64. A factor that all entries share, such as the probability of a world, is
-            a factor of all results.
+        prior: (Z,) float64, P(z). The prior need not sum to 1; if it is multiplied by a number,
+            such as the probability of a world, all results are multiplied by this number.
         steps: a list of `Step`, or of tuples with the same content.
         chances: (D, V) float64, P(word | filler).
     """
 
     def __init__(self, prior, steps, chances):
         self.prior, self.chances = prior, chances
-        # The fillers of positions where they depend on the state: {Z numbers of fillers: index}.
+        # For positions at which the filler depends on the state: {Z numbers of fillers: index}.
         maps = {}
         self.steps = [
             Step(probability, [_Sentence(sentence, maps) for sentence in sentences])
@@ -115,9 +121,9 @@ class Model:
 class _Sentence:
     """A sentence whose positions are sorted into two kinds.
 
-    At most positions the filler is the same in all states (`fixed`, with their `offsets` in the
-    sentence). For these the product of the b_d is computed once instead of Z times. At the others
-    (`varied`) the filler depends on the state.
+    At most positions the filler is the same in all states. These fillers are `fixed`, and `offsets`
+    holds their positions in the sentence. The product of their b_d is computed once instead of Z
+    times. At the other positions, `varied`, the filler depends on the state.
     """
 
     def __init__(self, sentence, maps):
@@ -138,13 +144,15 @@ class _Sentence:
 class ForwardBackward:
     """The tables α and β of several documents, and the results that follow from them.
 
-    A step can begin only at some positions, so only a window of positions is stored:
-    `alpha[k][z, i, b]` is α_k(first[k] + i, z) of document b. Each `alpha[k]` is a tensor
-    (Z, window, B), and `beta[k]` has the same window.
+    A step can begin only at some positions, so only a window of positions is stored. The window of
+    step k starts at position `first[k]`, where step k begins if every earlier step adds as few
+    words as it can. `alpha[k][z, i, b]` is α_k(first[k] + i, z) of document b. Each `alpha[k]` is a
+    tensor (Z, window, B), and `beta[k]` has the same window.
 
     Args:
         model: a `Model`.
-        evidence: a list of B `Evidence`, one for each document. Documents have at least one word.
+        evidence: a list of B `Evidence`, one for each document. Each document must have at least
+            one word.
 
     As an example, take documents of two words in one step. The first word is always word 0. The
     second is an opinion: word 1 in state 0, and word 1 or word 2 with equal probability in state 1.
@@ -233,7 +241,7 @@ class ForwardBackward:
     def weights(self):
         """w_d(t), the weight of each filler at each position, (D, T, B).
 
-        What is seen at the position itself does not count, only what is seen at other positions.
+        The weight at a position depends only on what is seen at the other positions.
         """
         out = torch.zeros_like(self.fit)
         varied = [torch.zeros_like(fit) for fit in self.varied]
@@ -251,9 +259,9 @@ class ForwardBackward:
     def _add_weights(self, sentence, start, around, out, varied):
         """Add the weight of a sentence to the filler at each of its positions.
 
-        At each position the b_d of the position itself is left out of the product. Weights of
-        fillers that are the same in all states are added to `out` (D, T, B). Weights of fillers
-        that depend on the state are added to `varied`.
+        At each position the b_d of this position is left out of the product. Weights of fillers
+        that are the same in all states are added to `out` (D, T, B). Weights of fillers that depend
+        on the state are added to `varied`.
         """
         places = around.shape[1]
         rows, fits = self._rows(sentence, start, places), self._fits(sentence, start, places)
@@ -289,8 +297,9 @@ class ForwardBackward:
         return score
 
     def _windows(self, k, sentence):
-        """Two slices: where a sentence of step k can begin, in the window of step k, and where the
-        next step then begins, in the window of step k + 1.
+        """Two slices. The first has the places in the window of step k at which a sentence can
+        begin. The second has the places in the window of step k + 1 at which the next step begins
+        after this sentence.
         """
         last = min(self.last[k], self.fit.shape[1] - sentence.length)
         places = max(0, last - self.first[k] + 1)
@@ -325,8 +334,8 @@ class ForwardBackward:
 def products_of_others(factors):
     """For each of N factors, the product of all other factors, (N, ...).
 
-    It is computed without division, because a factor may be 0: the cumulative product of the
-    factors before it, times the cumulative product of the factors after it.
+    The result is computed without division, because a factor may be 0. It is the product of the
+    factors before this factor, times the product of the factors after it.
 
     >>> products_of_others(torch.tensor([2.0, 0.0, 5.0]))
     tensor([ 0., 10.,  0.])

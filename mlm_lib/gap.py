@@ -1,10 +1,12 @@
 """The gap between a model's loss and the lowest possible loss, word by word. Built in lesson 09.
 
-The floor of a grammar is a mean over many words: the mean loss of the best possible predictor (the
-Bayes-optimal one, which the lessons call the ideal reader). For each hidden word, `surprises` gives
-the loss of the model and the loss of the ideal reader. Their difference, the excess loss, is what
-the model has not learned. To see where it is large, group the words by what decides them
-(`word_kinds`), or by how often their sentence was in the training text (`pattern`).
+The floor of a grammar is a mean over many words: the mean loss of the Bayes-optimal predictor, the
+best possible one, which the lessons call the ideal reader. For each hidden word, `surprises` gives
+the loss of the model and the loss of the ideal reader. The difference between these two losses, the
+excess loss, is what the model has not learned. A *latent* of the grammar is a hidden value, such as
+a mood or a country, that is drawn once for each document. To see where the excess loss is large,
+group the words by the latent on which they depend (`word_kinds`), or by how often their sentence
+was in the training text (`pattern`).
 """
 
 from typing import NamedTuple
@@ -25,7 +27,7 @@ class Surprise(NamedTuple):
         word: the word that was hidden.
         sentence: the list of the words of its sentence, with the hidden word.
         model: −log P(word | the visible words) by the model, in nats.
-        ideal: the same by the ideal reader.
+        ideal: −log P(word | the visible words) by the ideal reader, in nats.
     """
 
     word: str
@@ -81,8 +83,8 @@ def answers_back(batch, tokens):
         tokens: {id: token}.
 
     Returns:
-        documents, a list of B lists of words, and observed, a list of B bool tensors with an entry
-        for each word, False where the word was hidden.
+        Two lists, `documents` and `observed`. `documents` has B lists of words. `observed` has B
+        bool tensors with an entry for each word, which is False if the word was hidden.
     """
     hidden = (batch["labels"] != IGNORE).cpu()
     ids = torch.where(hidden, batch["labels"].cpu(), batch["input_ids"].cpu())
@@ -109,10 +111,9 @@ def split_sentences(words):
 
 
 def pattern(sentence, kinds):
-    """Replace each word of a sentence that fills a slot by a blank, and join the words.
+    """In a sentence, replace each word that fills a slot by `_`, and join the words.
 
-    The result is the sentence as the grammar file has it, so that sentences which differ only in
-    the words of their slots have the same pattern.
+    Sentences that differ only in the words of their slots have the same pattern.
 
     >>> pattern("it was fine .".split(), {"fine": "mood", "dull": "mood"})
     'it was _ .'
@@ -125,22 +126,23 @@ def pattern(sentence, kinds):
 
 
 def word_kinds(world, path=None):
-    """Find what decides the words that fill the slots of a world's sentences.
+    """Find the latents on which the words in the slots of a world's sentences depend.
 
     Args:
         world: the name of a world, such as "films".
         path: a grammar file. None: the grammar of the course, `data/grammar.toml`.
 
     Returns:
-        {word: kind}. The kind is the name of the latent that decides the word: the word is the
-        value of this latent, or a fact about its value, or is drawn from a list that depends on it.
-        The kind is "drawn freely" if the word is drawn from a list that depends on no latent. For a
-        word that fills several slots the first of them counts, and slots that are drawn freely
-        count last. Words that fill no slot are missing, because their sentence determines them.
+        {word: kind}. The kind is the name of the latent on which the word depends: the word is the
+        value of this latent, or a fact about this value, or is drawn from a list that depends on
+        this latent. The kind is "drawn freely" if the word is drawn from a list that depends on no
+        latent. If a word fills several slots, its kind is that of the first slot that depends on a
+        latent; if no slot does, it is "drawn freely". Words that fill no slot are missing, because
+        the sentence determines them.
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: the file has no such world, or is malformed; the message says what is wrong.
+        ValueError: the file has no such world, or has a mistake. The message says what is wrong.
     """
     (found,) = read_worlds(DATA / "grammar.toml" if path is None else path, world)
     return found.kinds

@@ -1,16 +1,17 @@
 """A corpus whose best possible loss is known exactly: documents drawn from a grammar file.
 
-A document belongs to a *world*, which is a small topic. First the values of the world's *latents*
-are drawn, once for the whole document: a mood, or a country with its facts. Then the document goes
-through the *steps* of the world. Each step has a probability to occur. If it occurs, it adds one
-sentence, which is drawn from a list, and the slots of the sentence are filled with words. Both
-draws depend on the latents.
+A document belongs to a *world*, which is a small topic. A world has *latents*: a latent is a hidden
+value, such as a mood or a country, that is drawn once for each document. Then the document goes
+through the *steps* of the world. Each step has a probability to occur. If it occurs, a sentence is
+drawn from the list of the step, and words are drawn for the slots of the sentence. The latents can
+change the probabilities of both draws, that of the sentence and that of the words.
 
-Because this process is known, the probability of every hidden word given the visible ones can be
-computed exactly (see `forward_backward`). These posteriors are the predictions of the ideal reader,
-which is the Bayes-optimal predictor. No model has a lower expected loss, so the loss of the ideal
-reader is the *floor*: the Bayes-optimal, or irreducible, loss. What a model loses above the floor
-is its *gap*, the excess loss.
+Because this process is known, the probability of every hidden word given the visible words can be
+computed exactly (see `forward_backward`). These probabilities, the posteriors, are the predictions
+of the ideal reader, which is the Bayes-optimal predictor. No model has a lower expected loss, so
+the loss of the ideal reader is the *floor*: the Bayes-optimal, or irreducible, loss. The model's
+loss minus the floor is its *gap*, the excess loss. All losses are in nats, that is, they are
+computed with the natural logarithm.
 
 `data/grammar.toml` is our grammar; its first lines explain the format. Built in lesson 08.
 """
@@ -33,9 +34,10 @@ NEGLIGIBLE = 1e-20  # a share of a sum that float64, with its 16 digits, does no
 
 
 class Floor(Estimate):
-    """The Bayes-optimal loss: the lowest expected loss that any model can have on these words.
+    """The Bayes-optimal loss: the lowest expected loss that any model can have on some words.
 
-    The standard error of the mean treats the documents as independent; see `Estimate`.
+    The attributes are `nats`, the mean loss; `standard_error`, which treats the documents as
+    independent; and `count`, the number of words. See `Estimate`.
     """
 
 
@@ -49,7 +51,7 @@ class Grammar:
 
     Attributes:
         worlds: the names of the worlds.
-        vocabulary: the list of all words, sorted. V is its length.
+        vocabulary: the list of all words, sorted. V is the number of words in it.
     """
 
     @classmethod
@@ -57,13 +59,13 @@ class Grammar:
         """Reads a grammar file.
 
         Args:
-            path: a TOML file; None takes the course's own, `data/grammar.toml`.
-            worlds: the names of the worlds to keep; None keeps all.
+            path: a TOML file. None: the grammar of the course, `data/grammar.toml`.
+            worlds: the names of the worlds to keep. None: all worlds are kept.
 
         Raises:
             FileNotFoundError: there is no such file.
-            ValueError: the file lacks a world of these names, or has a mistake. The message says
-                where the mistake is and what is wrong.
+            ValueError: the file has no world of one of these names, or has a mistake. The message
+                says where the mistake is and what is wrong.
         """
         return cls(read_worlds(DATA / "grammar.toml" if path is None else path, worlds))
 
@@ -75,17 +77,17 @@ class Grammar:
         total = sum(world.weight for world in worlds)
         self._worlds = [NumberedWorld(world, world.weight / total, self._index) for world in worlds]
         self._shares = list(accumulate(world.share for world in self._worlds))
-        # The largest chance of each word in any slot. The inference divides by it. Otherwise the
-        # product over a long document could underflow; a posterior does not change, because both
-        # its numerator and its denominator are divided.
+        # The largest probability of each word in any slot. The inference divides by this number.
+        # Otherwise the product over a long document could underflow. A posterior does not change,
+        # because both its numerator and its denominator are divided.
         self._scale = torch.stack([world.best for world in self._worlds]).amax(0)  # (V,)
 
     def sample(self, n, *, seed=0):
         """Draws documents.
 
         Returns:
-            A list of n documents, each a list of words. With a larger n the same documents come
-            first.
+            A list of n documents, each a list of words. The first documents do not depend on n, so
+            `sample(5)` begins with the documents of `sample(2)`.
 
         Raises:
             ValueError: n or the seed is negative.
@@ -99,15 +101,16 @@ class Grammar:
             yield self._worlds[draw_index(rng, self._shares)].sample(rng)
 
     def log_prob(self, words):
-        """log P(document), with the event that it ends here.
+        """The log-probability that a document has exactly these words and then ends.
 
         Args:
             words: a list of words.
 
         Returns:
             A number of nats, at most 0; −inf for a document that the grammar cannot produce. It is
-            also −inf for an extremely unlikely one, about 700 nats below the product of the largest
-            chance of each word, because float64 underflows there.
+            also −inf for a possible document that is extremely unlikely, because float64 cannot
+            hold so small a number. This happens at about e^−700 times the product of the largest
+            probability of each word.
         """
         ids = self._ids(words)
         if not len(ids) or (ids < 0).any():
@@ -116,16 +119,18 @@ class Grammar:
         return self._log_total(worlds, self._evidence(ids)) + self._scale[ids].log().sum().item()
 
     def log_prob_of_length(self, length):
-        """log P(a document has this number of words); −inf if none can have it.
+        """log P(a document has this number of words); −inf if no document can have this number.
 
-        `log_prob(words) − log_prob_of_length(len(words))` is log P(words | their number). On
-        average no model that is given the number of words can assign a higher probability.
+        `log_prob(words) − log_prob_of_length(len(words))` is log P(words | their number). Averaged
+        over documents, this is the best that a model can reach if it knows the number of words.
         """
         nothing = self._evidence(torch.full((length,), -1))
         return self._log_total(self._worlds if length else [], nothing)
 
     def _log_total(self, worlds, evidence):
-        """log P(visible words) less the logs of their scales; −inf if they are impossible."""
+        """log P(visible words) minus the logarithms of their scales; −inf if these words are
+        impossible.
+        """
         chance = sum(ForwardBackward(world.model, [evidence]).total().item() for world in worlds)
         return math.log(chance) if chance else -math.inf
 
@@ -156,7 +161,8 @@ class Grammar:
         return self.posteriors_of([words], [observed])[0]
 
     def posteriors_of(self, documents, observed, *, check=True):
-        """`posteriors` of many documents at once, which is several times as fast.
+        """The `posteriors` of many documents at once, which is several times faster than calling
+        `posteriors` for each document.
 
         Args:
             documents: a list of lists of words.
@@ -183,7 +189,7 @@ class Grammar:
             A list of (T,) float64 tensors, in nats, one for each document.
 
         Raises:
-            ValueError: what `posteriors` refuses.
+            ValueError: in the same cases as in `posteriors`.
         """
         pairs = [self._ids_and_evidence(*pair) for pair in zip(documents, observed, strict=True)]
         asked, evidence = [ids[None] for ids, _ in pairs], [seen for _, seen in pairs]
@@ -200,19 +206,21 @@ class Grammar:
 
         Args:
             documents: a list of lists of words, drawn from this grammar and not seen in training.
-            objective: what is predicted. `"masked"`: selected words, from all visible words.
-                `"forward"`: each word and the end of the document, from the words before it.
-                `"backward"`: each word and the start of the document, from the words after it. By
-                the chain rule, the floors of these two agree. `"any_order"`: the words one by one
-                in any order, given their number; by the chain rule, all orders have the same floor.
+            objective: what is predicted, and from which words. `"masked"`: selected words, from all
+                visible words. `"forward"`: each word and the end of the document, from the words
+                before. `"backward"`: each word and the start of the document, from the words after.
+                The floors of `"forward"` and `"backward"` are equal, because in both directions the
+                product of the predicted probabilities is the probability of the document (the chain
+                rule of probability). `"any_order"`: the words one by one in any order, given their
+                number; for the same reason all orders have the same floor.
             rate: the probability that a word is selected, independently of the others.
             mask_share: the share of the selected words that are hidden.
             random_share: the share of the selected words that are replaced by a random word. The
                 remaining selected words stay visible and unchanged. With `random_share` above 0 the
                 reader cannot be sure that a visible word is the original one.
             seed: seed of the selection, for `"masked"`.
-            random_vocabulary_size: the number of tokens that a random replacement is drawn from,
-                with the V words of the grammar among them; None means V.
+            random_vocabulary_size: the number of tokens from which a random replacement is drawn.
+                The V words of the grammar are among them. None: V.
 
         Returns:
             `Floor(nats, standard_error, count)`.
@@ -275,7 +283,8 @@ class Grammar:
     def _evidence(self, ids, true=1.0, noise=0.0):
         """The `Evidence` of shown ids (T,), if P(shown | word) = true·[shown = word] + noise.
 
-        An id of −1 shows nothing.
+        The bracket [shown = word] is 1 if the shown word is the true word, and 0 otherwise. Where
+        an id is −1, nothing is shown. All probabilities of a shown word are divided by its scale.
         """
         seen, scale = ids >= 0, true * self._scale[ids] + noise
         own, other = torch.where(seen, true / scale, 0.0), torch.where(seen, noise / scale, 1.0)
@@ -284,21 +293,22 @@ class Grammar:
     # ------------------------------------------------------------------ many documents
 
     def _chances(self, evidence, documents, asked=None, *, check=True):
-        """The chances of candidate words at each position, given the evidence at all others.
+        """The probabilities of candidate words at each position, given the evidence at all other
+        positions.
 
         Args:
             evidence: one `Evidence` for each document.
-            documents: their words, for their lengths and for error messages.
-            asked: for each document (A, T) ids, A candidates at each position. The id −1 has chance
-                0. None means all V words.
-            check: whether to raise an error if the evidence is impossible. Otherwise the result is
-                NaN there.
+            documents: the words of the documents, for their lengths and for error messages.
+            asked: for each document (A, T) ids, A candidates at each position. The id −1 has
+                probability 0. None: all V words are candidates.
+            check: whether to raise an error if the evidence is impossible. Without the check, the
+                result of such a document is NaN.
 
         Returns:
             For each document (A, T) float64.
         """
-        # Documents of similar length are computed together, so that little is padded; fewer of them
-        # at once if the chances of all V words are kept.
+        # Documents of similar length are computed together, so that there is little padding. If the
+        # probabilities of all V words are kept, fewer documents are computed at once.
         order = sorted(range(len(evidence)), key=lambda number: len(documents[number]))
         at_once = CHUNK if asked is None else 8 * CHUNK
         out = [None] * len(order)
@@ -313,15 +323,19 @@ class Grammar:
         return out
 
     def _weights(self, evidence, asked):
-        """The joint weights of candidate words and evidence, summed over worlds.
+        """For each candidate word at each position: P(the candidate there, and what is seen at the
+        other positions), summed over all worlds.
 
-        Nearly always one world explains a document and the others contribute almost nothing. The
-        recursion in a world is expensive, so each world first gives an upper bound of its weights,
-        which is cheap, and only worlds that could change the sum are computed.
+        The arguments are those of `NumberedWorld.weights`.
+
+        Nearly always one world explains a document, and the other worlds contribute almost nothing.
+        The recursion in a world is expensive. Therefore each world first gives an upper bound of
+        its weights, which is cheap, and only worlds that could change the sum are computed.
 
         Returns:
             (A + 1, T, documents): the weights of the A candidates, and in the last row the weights
-            of all words together, by which the others are divided.
+            of all words together. A weight divided by that of all words together is the posterior
+            probability of the candidate.
         """
         bounds = [[world.bound(one) for one in evidence] for world in self._worlds]
         bounds = torch.stack([side_by_side(rows, -math.inf) for rows in bounds])  # (W, T, N)
@@ -338,10 +352,10 @@ class Grammar:
                 weights = world.weights([evidence[n] for n in some], words)
                 found[:, : weights.shape[1], some] += weights
 
-        # 1. The likeliest world of each document.
+        # 1. The world with the largest bound, for each document.
         for number, world in enumerate(self._worlds):
             go_through(world, likeliest == number)
-        # 2. Any other that could still change the sum.
+        # 2. Every other world that could still change the sum.
         least = (found[-1] * NEGLIGIBLE).log()  # (T, N)
         for number, world in enumerate(self._worlds):
             could = (bounds[number] > least).any(0)
@@ -350,7 +364,7 @@ class Grammar:
 
 
 def _check_possible(possible, words):
-    """Refuses a document, or the visible words of one, that the grammar cannot produce."""
+    """Raises an error for a document, or visible words, that the grammar cannot produce."""
     if not possible:
         message = f"no document of this grammar reads so: {' '.join(map(str, words))[:200]!r}"
         reasons = "its world is not loaded, it was cut short, or float64 ends here"
@@ -374,8 +388,9 @@ class NumberedWorld:
 
     Attributes:
         chances: (D, V) float64, P(word | filler).
-        best: (V,) the largest chance of each word in any filler; 0 if the word is not in the world.
-        model: the `forward_backward.Model`, whose prior is multiplied by the share.
+        best: (V,) the largest probability of each word in any filler; 0 if the word is not in the
+            world.
+        model: the `forward_backward.Model` of this world. Its prior is multiplied by the share.
     """
 
     def __init__(self, world, share, index):
@@ -386,8 +401,8 @@ class NumberedWorld:
                 row[index[word]] = chance
         self.best = self.chances.amax(0)  # (V,)
         self.model = Model(world.prior * share, self.steps, self.chances)
-        # The running sums that `draw_index` takes: of the states, of the sentences of each step in
-        # each state, and of the words of each filler.
+        # The cumulative sums that `draw_index` needs: those of the probabilities of the states, of
+        # the sentences of each step in each state, and of the words of each filler.
         self.state_sums = list(accumulate(world.prior.tolist()))
         weights = [torch.stack([weight for weight, _ in step], 1) for _, step in self.steps]
         self.sentence_sums = [one.cumsum(1).tolist() for one in weights]  # (Z, sentences) each
@@ -407,10 +422,11 @@ class NumberedWorld:
         return words
 
     def bound(self, evidence):
-        """An upper bound of the logarithm of the weights at each position, (T,).
+        """For each position, a number that log `weights(…)` cannot exceed, (T,).
 
-        It takes at every other position the filler that fits the evidence best, whether or not such
-        a document exists, and therefore needs no recursion.
+        For position t it assumes the best-fitting filler at each of the other positions, even if no
+        document has all these fillers. Therefore the tables of the forward–backward algorithm are
+        not needed.
 
         Args:
             evidence: the `forward_backward.Evidence` of one document.
@@ -423,12 +439,14 @@ class NumberedWorld:
         return torch.where(never_elsewhere > 0, -math.inf, logs.sum() - logs + share)
 
     def weights(self, evidence, asked):
-        """The joint weights of candidate words and evidence in this world.
+        """For each candidate word at each position: P(the candidate there, and what is seen at the
+        other positions), in this world.
 
         Args:
-            evidence: a list of B `Evidence`, one for each document, which has at least one word.
+            evidence: a list of B `Evidence`, one for each document. Each document must have at
+                least one word.
             asked: for each document (A, T) ids, A candidates at each position. The id −1 has weight
-                0. None means all V words.
+                0. None: all V words are candidates.
 
         Returns:
             (A + 1, T, B): the weights of the candidates, and in the last row the weights of all
@@ -446,17 +464,19 @@ class NumberedWorld:
 
 
 def draw_index(rng, sums):
-    """Draws an index with a probability proportional to its weight, from running sums of weights.
+    """Draws an index with a probability proportional to its weight. The argument is the list of
+    cumulative sums of the weights.
 
-    It takes one random number and a binary search. An index of weight 0 is never drawn, unless all
-    weights are 0.
+    This needs one random number and a binary search. An index of weight 0 is never drawn, unless
+    all weights are 0.
 
     >>> draw_index(random.Random(0), [0.0, 3.0, 3.0])
     1
 
     Args:
         rng: a `random.Random`.
-        sums: the running sums, a list of numbers that do not fall.
+        sums: the cumulative sums of the weights, a list of numbers in which no number is smaller
+            than the number before.
     """
     return min(bisect(sums, rng.random() * sums[-1]), len(sums) - 1)
 
@@ -465,15 +485,18 @@ def draw_index(rng, sums):
 
 
 class Channel:
-    """Masking by 80/10/10 as a noisy channel: what the reader sees, and what it implies.
+    """BERT's 80/10/10 masking as random noise: what the reader sees, and what the reader can
+    conclude. In information theory this is a *noisy channel*.
 
-    In place of a *selected* word w the reader is shown nothing, with probability `mask_share`, or a
-    token y, one of N:
+    In place of a *selected* word w the reader is shown nothing with probability `mask_share`.
+    Otherwise the reader is shown a token y, which is one of N tokens, with the probability::
 
         P(y | w, selected) = keep_share·[y = w] + random_share/N
 
-    While predicting one selected word, the reader does not know which of the other words were
-    selected, each with probability `rate`. For the other words, therefore,
+    Here keep_share = 1 − mask_share − random_share, and [y = w] is 1 if y equals w and 0 otherwise.
+
+    While predicting one selected word, the reader does not know whether another word was selected
+    too: each was selected with probability `rate`. Therefore, for the other words::
 
         P(y | w) = (1 − rate)·[y = w] + rate·P(y | w, selected)
                  = (1 − rate·(1 − keep_share))·[y = w] + rate·random_share/N
@@ -481,7 +504,7 @@ class Channel:
 
     Args:
         rate, mask_share, random_share: as in `Grammar.floor`.
-        tokens: N, the number of tokens that a random replacement is drawn from; None means V.
+        tokens: N, the number of tokens from which a random replacement is drawn. None: V.
         words: V, the number of words of the grammar.
     """
 
@@ -503,24 +526,26 @@ class Channel:
             generator: a `torch.Generator`.
 
         Returns:
-            (selected, shown), both (T,): bool, and ids with −1 where nothing is shown.
+            Two tensors, selected (T,) bool and shown (T,) ids. The id is −1 where nothing is shown.
         """
         selected = torch.rand(len(ids), generator=generator) < self.rate
         roll = torch.rand(len(ids), generator=generator)
         other = torch.randint(self.tokens, (len(ids),), generator=generator)
-        # A token that is not a word of the grammar can only be noise, and noise has the same chance
-        # for every word. So it tells the reader as much as showing nothing.
+        # A token that is not a word of the grammar can only be noise, and noise is equally likely
+        # for every word. So such a token tells the reader no more than showing nothing.
         other[other >= self.words] = -1
         hidden = selected & (roll < self.mask_share)
         swapped = selected & ~hidden & (roll < self.mask_share + self.random_share)
         return selected, torch.where(swapped, other, ids).masked_fill(hidden, -1)
 
     def if_selected(self, asked, chances):
-        """P(word | shown token, selected), by Bayes' rule from the chances given all other words.
+        """P(word | shown token, selected), computed with Bayes' rule from `chances`, the
+        probabilities given what is shown at all other positions.
 
         Args:
             asked: (2, T) the ids of the true words w and of the shown tokens y.
-            chances: (2, T) P(w) and P(y) at each position, given what is shown at all others.
+            chances: (2, T) P(w) and P(y) at each position, given what is shown at all other
+                positions.
 
         Returns:
             (T,) P(w | y, selected).
@@ -530,5 +555,6 @@ class Channel:
         #                       = P(w)·(keep·[y = w] + drawn) / (keep·P(y) + drawn)
         channel = self.keep_share * (shown == word).double() + self.drawn
         weighed = p_word * channel / (self.keep_share * p_shown + self.drawn)
-        # Where nothing is shown, P(nothing | w, selected) = mask_share cancels, and P(w) stays.
+        # Where nothing is shown, P(nothing | w, selected) = mask_share for every w. This factor
+        # cancels, and P(w) remains.
         return torch.where(shown < 0, p_word, weighed)

@@ -1,8 +1,8 @@
 """The masked-LM head: hidden states in, a score for every token of the vocabulary out.
 
-The head computes scores only at the positions where they are asked for. KerasHub has a layer of the
-same name and behaviour, and the arithmetic is that of transformers' `BertLMPredictionHead`. Built
-in the lesson on the head.
+The head can compute scores at given positions only, such as those of the hidden tokens. KerasHub
+has a layer of the same name and behaviour, and the arithmetic is that of transformers'
+`BertLMPredictionHead`. Built in the lesson on the head.
 """
 
 import torch
@@ -13,7 +13,7 @@ from mlm_lib.checks import choice, ids, number, refused
 
 
 def gelu_tanh(x):
-    """GELU in its approximation by tanh (Hendrycks and Gimpel 2016, section 2)."""
+    """GELU, approximated by means of tanh (Hendrycks and Gimpel 2016, section 2)."""
     return F.gelu(x, approximate="tanh")
 
 
@@ -34,10 +34,10 @@ ACTIVATIONS = {
 
 
 class MaskedLMHead(nn.Module):
-    """Scores for every token of the vocabulary, from hidden states (Devlin et al. 2019).
+    """Computes a score for every token of the vocabulary from hidden states (Devlin et al. 2019).
 
-    The steps are: gather the asked positions, a dense layer, an activation, layer norm, the
-    projection to the vocabulary, and a bias for each token.
+    The head takes the states at the positions that are asked for, and applies a dense layer, an
+    activation, layer norm, the projection to the vocabulary, and a bias for each token.
 
     With `token_embedding` the projection *is* the embedding matrix (Press and Wolf 2017): one
     parameter under two names, which stays one parameter when the model is trained, moved to a
@@ -48,17 +48,17 @@ class MaskedLMHead(nn.Module):
         vocab_size: V, the number of tokens. It may be left out if `token_embedding` is given.
         token_embedding: an `nn.Embedding` (V, H) to tie the projection to.
         activation: "gelu", "gelu_tanh", "relu", "silu", "softmax" or any callable; None or "linear"
-            for none.
-        output_activation: the same, applied to the logits. KerasHub's layer, for example, is used
-            with "softmax" to return probabilities.
+            for no activation.
+        output_activation: an activation for the logits, with the same choices as `activation`. With
+            "softmax", for example, the head returns probabilities.
         layer_norm_eps: what layer norm adds to the variance.
         bias: whether the dense layer and the layer norm have a bias; in ModernBERT they have none.
-            The projection always has one.
+            The projection always has a bias.
 
     Raises:
-        ValueError: there is neither a vocabulary size nor an embedding, or there are both and they
-            differ; an activation of another name; a `layer_norm_eps` that is negative or not
-            finite.
+        ValueError: `vocab_size` and `token_embedding` are both missing; `vocab_size` is not the
+            embedding's number of rows; the name of an activation is unknown; or `layer_norm_eps` is
+            negative or not finite.
 
     >>> MaskedLMHead(8, vocab_size=11)(torch.zeros(2, 5, 8)).shape
     torch.Size([2, 5, 11])
@@ -105,23 +105,25 @@ class MaskedLMHead(nn.Module):
         return self.token_embedding.weight if self.tied else self.projection
 
     def forward(self, hidden, mask_positions=None):
-        """Logits at the asked positions, or what `output_activation` makes of them.
+        """Computes the logits at the positions that are asked for. If there is an
+        `output_activation`, it is applied to them.
 
         Args:
-            hidden: hidden states (B, T, H). Without `mask_positions` they may have any shape
-                (..., H); they may have been gathered before, for example.
-            mask_positions: where scores are asked for. None: everywhere. Integers (B, M): at these
-                M positions of each row, where M may differ between calls. Rows with fewer
-                questions are padded with any valid position; the caller gives the scores there a
-                weight of 0. Bool (B, T): at the True positions.
+            hidden: hidden states (B, T, H). Without `mask_positions` any shape (..., H) is allowed,
+                for example if positions were selected before.
+            mask_positions: the positions that are asked for. None: all positions. Integers (B, M):
+                these M positions of each row, where M may differ between calls. If a row has fewer
+                positions than M, fill it with any valid position, and give these scores weight 0 in
+                your loss. `MaskedLanguageModel.forward` does both where it is given a negative
+                position. Bool (B, T): the positions that are True.
 
         Returns:
             (B, T, V) for None; (B, M, V) for integers; (N, V) for the N True positions of a bool
             tensor, in row-major order.
 
         Raises:
-            ValueError: a `mask_positions` of another shape, or neither integer nor bool.
-            IndexError: a position that is not in 0..T−1.
+            ValueError: `mask_positions` has another shape, or is neither integer nor bool.
+            IndexError: a position is not in 0..T−1.
         """
         if mask_positions is not None:
             index = flat_index(mask_positions, *hidden.shape[:2])
@@ -149,7 +151,8 @@ def _callable(name, activation):
 def activation_name(function):
     """The name of an activation, for the description of a module.
 
-    The name of a function is the same in each process, while its `repr` contains an address.
+    The `repr` of a function is not used, because it contains a memory address that changes in every
+    run.
 
     >>> activation_name(F.gelu), activation_name(nn.PReLU())
     ('gelu', 'PReLU')
@@ -157,21 +160,22 @@ def activation_name(function):
     return getattr(function, "__name__", type(function).__name__)
 
 
-# ------------------------------------------------------------------------ at the asked positions
+# ------------------------------------------------------------------------ at given positions
 
 
 def flat_index(mask_positions, batch, length):
-    """Row numbers of the asked positions in `hidden.flatten(0, 1)`, which has B·T rows.
+    """Finds the row numbers of some positions in `hidden.flatten(0, 1)`, which has B·T rows.
 
     Args:
         mask_positions: (B, M) integers or (B, T) bool, as `MaskedLMHead.forward` takes them.
         batch, length: B and T.
 
     Returns:
-        (B, M), or (N,) for the N True positions in row-major order; long.
+        Long row numbers, (B, M) for integers, or (N,) for the N True positions of a bool tensor, in
+        row-major order.
 
     Raises:
-        ValueError, IndexError: as `MaskedLMHead.forward`.
+        ValueError, IndexError: in the same cases as in `MaskedLMHead.forward`.
 
     >>> flat_index(torch.tensor([[0, 2], [1, 1]]), 2, 3)
     tensor([[0, 2],
@@ -193,7 +197,7 @@ def flat_index(mask_positions, batch, length):
 
 
 def gather(hidden, index):
-    """The rows of hidden states (B, T, H) whose numbers a `flat_index` gives.
+    """Picks rows of the hidden states, by the row numbers that `flat_index` returned.
 
     Args:
         hidden: (B, T, H).
@@ -202,7 +206,8 @@ def gather(hidden, index):
     Returns:
         The rows, in the shape of `index` with H as the last axis.
     """
-    # A copy from the CPU to a GPU does not synchronise; the other direction would.
+    # Python need not wait for a copy from the CPU to a GPU. For a copy in the other direction it
+    # would have to wait until the GPU has finished.
     from_cpu = index.device.type == "cpu"
     places = index.flatten().to(hidden.device, non_blocking=from_cpu)
     rows = hidden.flatten(0, 1).index_select(0, places)

@@ -1,11 +1,13 @@
 """A forward and a backward language model, neither of which sees what it predicts.
 
-Built in lesson 11. `LanguageModel` predicts each token from the tokens before it, and if it is
-bidirectional also from the tokens after it. Its vectors can serve another model as embeddings
-(ELMo, Peters et al. 2018): see `LanguageModelEmbedder`.
+Built in lesson 11. `LanguageModel` predicts each token from the tokens before it. If bidirectional,
+it makes a second, separate prediction from the tokens after it. For this it computes *vectors in
+context*, one for each token. The part of the model that computes them from the embeddings is the
+*contextualizer*. These vectors can be the embeddings of another model (ELMo, Peters et al. 2018):
+see `LanguageModelEmbedder`.
 
-The interface is that of AllenNLP's `LanguageModel`, which the lesson rebuilds. In one point the
-behaviour differs on purpose: padding is never a target, and nothing is predicted from padding.
+The interface is that of AllenNLP's `LanguageModel`, which the lesson rebuilds. The behaviour
+differs on purpose in two points: padding is never a target, and nothing is predicted from padding.
 """
 
 import math
@@ -26,17 +28,20 @@ from mlm_lib.softmax import SampledSoftmaxLoss, SoftmaxLoss
 
 
 class Contextualizer(nn.Module):
-    """Vectors in context from one stack of layers, or from two that read in opposite directions.
+    """Computes vectors in context with one stack of layers, or with two stacks that read in
+    opposite directions.
 
     This is the common part of `LSTMContextualizer` and `TransformerContextualizer`. Use it for a
     stack of your own.
 
     Args:
-        make_stack: a function that returns a new stack: a module from vectors (B, T, E), in which
-            the real tokens come before the padding, to a list of layers, each (B, T, H). In each
-            layer the vector at position t must depend only on the positions up to t.
+        make_stack: a function without arguments that returns a new stack. A stack is a module that
+            takes vectors (B, T, E) and returns a list of layers, each (B, T, H). In each layer the
+            vector at position t must depend only on the positions up to t. The rows that a stack
+            gets have their real tokens first; padding comes last.
         num_layers: the number of layers that a stack returns.
-        output_size: H, the width of one direction.
+        output_size: H, the width of one direction. The attribute `output_size` of the
+            contextualizer is the width W of its result: H, or 2H if it is bidirectional.
         bidirectional: whether there is a second stack, for the backward direction.
     """
 
@@ -57,13 +62,16 @@ class Contextualizer(nn.Module):
             all_layers: return all layers instead of the top layer.
 
         Returns:
-            (B, T, output_size), 0 at padding, or a list of `num_layers` such tensors, of which the
-            last is the top layer. If the contextualizer is bidirectional, the first half of the
-            last axis is the forward direction: at position t it has read the positions up to t. The
-            second half is the backward direction, which has read the positions from t on.
+            The top layer (B, T, W), 0 at padding, where W is H, or 2H if the contextualizer is
+            bidirectional. With `all_layers`, a list of `num_layers` such tensors, of which the last
+            is the top layer. If the contextualizer is bidirectional, the first half of the last
+            axis is the forward direction: its vector at position t depends on the positions up to
+            t. The second half is the backward direction: its vector at position t depends on the
+            positions from t on.
 
         Raises:
-            ValueError: `embeddings` is not (B, T, E), or `mask` has another shape or other values.
+            ValueError: `embeddings` is not (B, T, E), or `mask` is not (B, T), or `mask` has other
+                values than 0 and 1.
         """
         tensor("embeddings", embeddings, "(B, T, E)")
         if mask is not None:
@@ -79,8 +87,8 @@ class LSTMContextualizer(Contextualizer):
     """A stack of LSTM layers for each direction, as in ELMo (Peters et al. 2018).
 
     A bidirectional `nn.LSTM` with several layers cannot be used as a language model. Its second
-    layer reads both directions of the first layer, so it has seen every token that it should
-    predict.
+    layer reads both directions of the first layer, so the second layer has seen every token that
+    the model should predict.
 
     Args:
         input_size: E, the width of the embeddings.
@@ -97,10 +105,12 @@ class LSTMContextualizer(Contextualizer):
 
 
 class TransformerContextualizer(Contextualizer):
-    """A stack of BERT's blocks with a causal mask for each direction.
+    """A stack of BERT's blocks for each direction, with a causal mask.
 
-    Positions are sinusoids (see `sinusoids`). A stack counts them from the end of the row at which
-    it starts to read, and does not count padding.
+    Because of the causal mask, each position attends only to itself and to the positions that its
+    stack has read before: the earlier ones in the forward stack, the later ones in the backward
+    stack. The vectors of positions are sinusoids (see `sinusoids`). The forward stack counts
+    positions from the first real token of a row, the backward stack from the last.
 
     Args:
         hidden_size: H, the width of the embeddings and of one direction.
@@ -158,7 +168,7 @@ class _TransformerStack(nn.Module):
 def sinusoids(length, size):
     """Sinusoidal position vectors (Vaswani et al. 2017), a float64 tensor (T, H).
 
-    Columns 2i and 2i + 1 hold the sine and the cosine of the angle t / 10000^(2i/H) of position t.
+    At position t, columns 2i and 2i + 1 hold the sine and the cosine of the angle t / 10000^(2i/H).
     The wavelengths grow from 2π in the first pair of columns to almost 20,000π in the last.
 
     >>> sinusoids(2, 2)
@@ -175,18 +185,19 @@ def sinusoids(length, size):
 
 
 def _run_stack(stack, embeddings, mask, *, reverse):
-    """Run a stack over the real tokens of each row, in their order or in reversed order.
+    """Run a stack over the real tokens of each row, in the order of the row or, with `reverse`, in
+    reversed order.
 
     Returns:
-        The list of layers, each (B, T, H), with every vector at the position of its token, and 0 at
-        padding.
+        The list of layers, each (B, T, H). Every vector is at the position of its token, and there
+        are zeros at padding.
     """
     if mask is None or can_read_without_sync(mask) and mask.all():
         if not reverse:
             return stack(embeddings)
         return [layer.flip(1) for layer in stack(embeddings.flip(1))]
-    # 1. Sort each row: the real tokens in the order in which they are read, then the padding. For
-    #    this the position of a padding token counts T more.
+    # 1. Sort each row: the real tokens in the order in which they are read, then the padding. To
+    #    sort padding last, T is added to its positions.
     T = mask.shape[1]
     positions = torch.arange(T, device=mask.device)
     positions = positions.flip(0) if reverse else positions
@@ -199,39 +210,45 @@ def _run_stack(stack, embeddings, mask, *, reverse):
 
 
 def _reorder(vectors, order):
-    """Vectors (B, T, E) in the order (B, T) of positions."""
+    """Puts the vectors (B, T, E) of each row into a new order. `order` (B, T) lists the positions
+    from which they are taken.
+    """
     return vectors.gather(1, order[..., None].expand(-1, -1, vectors.shape[-1]))
 
 
 class LanguageModel(nn.Module):
     """A language model that predicts the next token and, if bidirectional, also the previous one.
 
-    `forward` computes the loss, and `embed` computes only the vectors. The interface is that of
-    AllenNLP's `LanguageModel`: `delete_softmax`, `num_layers`, `get_metrics`, the argument
-    `all_layers`, and the keys of the results.
+    `forward` computes the loss and the vectors, and `embed` computes only the vectors. The
+    interface is that of AllenNLP's `LanguageModel`: `delete_softmax`, `num_layers`, `get_metrics`,
+    the argument `all_layers`, and the keys of the results.
 
     Args:
         vocab_size: V, the size of the vocabulary.
         embedder: a module from ids (B, T) to vectors (B, T, E), such as `nn.Embedding`. Each vector
             must depend on its own token alone.
-        contextualizer: a module from vectors (B, T, E) and a bool mask (B, T) to vectors (B, T, H),
-            with the attributes `bidirectional`, `num_layers` and `output_size`, such as
-            `LSTMContextualizer`. `leakage.assert_no_leaks` checks that it does not see what it
-            predicts.
+        contextualizer: a module such as `LSTMContextualizer`. It is called with vectors (B, T, E)
+            and a bool mask (B, T), and returns vectors in context (B, T, W), where W is its
+            attribute `output_size`. It also has the attributes `bidirectional` and `num_layers`.
+            `leakage.assert_no_leaks` checks that no vector depends on the token that is predicted
+            from it.
         dropout: the dropout probability of the vectors before the softmax, in training mode. The
             vectors in the result are without this dropout.
-        num_samples: the size of the sample of a sampled softmax (see `SampledSoftmaxLoss`). None:
-            the full softmax.
-        sparse_embeddings: whether the weights of the sampled softmax get sparse gradients, which
-            `training.train` can apply. Then give the embedder `sparse=True` as well.
-        bidirectional: whether there is a backward direction. It must be the contextualizer's value.
+        num_samples: for a large vocabulary; in training mode the softmax is computed over the
+            target and this many random tokens only (see `SampledSoftmaxLoss`). None: the softmax is
+            always computed over the whole vocabulary.
+        sparse_embeddings: whether, with `num_samples`, gradients of the softmax's weights are
+            stored only for the rows that were used; `training.train` can work with such sparse
+            gradients. Then give the embedder `sparse=True` as well.
+        bidirectional: whether there is a backward direction. The value must equal that of the
+            contextualizer.
         pad_token_id: the id of padding, which is used if no mask is given. None: no id is padding.
-        frequency_order: (V,) the ids in the order of their frequency, for the sampled softmax.
-            None: the ids are in this order already.
+        frequency_order: (V,) the ids from the most frequent to the rarest, for the sampled softmax.
+            None: id 0 is the most frequent, and the ids are in this order already.
 
     Raises:
-        ValueError: `bidirectional` differs from the contextualizer's, or `SampledSoftmaxLoss`
-            refuses `num_samples` or `frequency_order`.
+        ValueError: `bidirectional` differs from the value of the contextualizer; `num_samples` is
+            not in 1..V−1; or `frequency_order` does not contain each id once.
     """
 
     def __init__(
@@ -264,15 +281,16 @@ class LanguageModel(nn.Module):
             A dictionary with the entries of `embed`, and with
 
             - `loss`: the mean of the losses of the two directions, or the forward loss if there is
-              one direction; in nats per token.
-            - `forward_loss`, `backward_loss`: the mean over the targets of one direction.
+              one direction. It is in nats per token; a nat is the unit of the natural logarithm.
+            - `forward_loss`, `backward_loss`: the mean loss over the targets of one direction.
               `backward_loss` is None if there is no backward direction.
             - `batch_weight`: the number of targets of one direction, as a float tensor, for means
               over several batches. Both directions have the same number, because each pair of
               neighbours gives one target to each direction.
 
-            If no row has two tokens, the losses are 0 and have a gradient of 0. With a sampled
-            softmax the losses in training mode are sampled losses.
+            If no row has two neighbouring real tokens, the losses are 0, and `backward()` gives
+            gradients of 0. With `num_samples`, the losses in training mode are over a sample of the
+            vocabulary.
 
         Raises:
             ValueError: `mask` has another shape or other values than 0 and 1.
@@ -289,16 +307,16 @@ class LanguageModel(nn.Module):
         row, left = pairs.nonzero(as_tuple=True)  # (N,) each
         weight = pairs.sum()
         mean_over = weight.clamp(min=1)  # so that without pairs the loss is 0
-        # 2. The forward half at the left token has read up to there; the backward half at the right
-        #    token has read from there on.
+        # 2. The forward half at the left token has read the row up to the left token. The backward
+        #    half at the right token has read the row from the right token on.
         halves = self.dropout(top).chunk(2 if self.bidirectional else 1, -1)
         forward = self.softmax(halves[0][row, left], input_ids[row, left + 1]) / mean_over
         loss, backward = forward, None
         if self.bidirectional:
             backward = self.softmax(halves[1][row, left + 1], input_ids[row, left]) / mean_over
             loss = (forward + backward) / 2
-        # The sums for the perplexity stay on the device. Only `get_metrics` reads them back, so
-        # that a training step does not synchronise.
+        # The sums for the perplexity stay on the device. Only `get_metrics` reads their values, so
+        # that Python does not wait for the device in each training step.
         wide = weight.to(torch.float32 if loss.device.type == "mps" else torch.float64)
         self._nats = self._nats.to(wide) + loss.detach().to(wide) * wide
         self._count = self._count.to(wide) + wide
@@ -311,8 +329,9 @@ class LanguageModel(nn.Module):
         Returns:
             A dictionary with
 
-            - `lm_embeddings`: (B, T, H), the vectors of the contextualizer; with `all_layers` a
-              list of its layers, of which the last is the top layer.
+            - `lm_embeddings`: (B, T, W), the vectors of the contextualizer, where W is its
+              `output_size`; with `all_layers`, a list of its layers, of which the last is the top
+              layer.
             - `noncontextual_token_embeddings`: (B, T, E), the vectors of the embedder.
             - `mask`: (B, T) bool, true at real tokens.
 
@@ -340,23 +359,24 @@ class LanguageModel(nn.Module):
     def num_layers(self):
         """The number of layers that `LanguageModelEmbedder` mixes.
 
-        These are the layers of the contextualizer, and the vectors of the embedder as one more.
+        It is the number of contextualizer layers plus 1, because the vectors of the embedder count
+        as a layer.
         """
         return self.contextualizer.num_layers + 1
 
     def get_metrics(self, reset=False):
-        """The perplexity of all tokens predicted since the last reset.
+        """The perplexity of all tokens that were predicted since the last reset.
 
         The perplexity is exp(mean nats per token), where each token counts the same, whatever the
-        size of its batch. With a sampled softmax only the losses of evaluation mode give a
-        perplexity.
+        size of its batch. With a sampled softmax, measure the perplexity in evaluation mode,
+        because training losses are over a sample of the vocabulary.
 
         Args:
-            reset: start to count anew after this call.
+            reset: whether counting starts anew after this call.
 
         Returns:
-            {"perplexity": a float}. It is 0.0 if nothing was predicted, inf if the number is too
-            large for a float, and NaN if a loss was NaN.
+            {"perplexity": a float}. The perplexity is 0.0 if nothing was predicted, inf if it is
+            too large for a float, and NaN if a loss was NaN.
         """
         nats, count = self._nats.item(), self._count.item()
         if reset:
@@ -377,20 +397,22 @@ class LanguageModelEmbedder(nn.Module):
 
     The vector of a token is a weighted sum of the language model's layers,
     γ · Σ_k softmax(s)_k · layer_k (Peters et al. 2018, eq. 1), where γ and the scalars s are
-    learned with the other model. The layers are the vectors of the language model's embedder
-    (repeated if there are two directions) and the layers of its contextualizer. At first all layers
-    have the same weight and γ is 1.
+    learned with the other model. Layer 0 is the embedder's vectors; with two directions they are
+    concatenated with themselves so that the widths agree. The layers from 1 on are those of the
+    contextualizer. At first all layers have the same weight and γ is 1.
 
-    The embedder and the contextualizer are shared with the language model; its softmax is not used.
+    The embedder and the contextualizer are shared with the language model. The softmax of the
+    language model is not used.
 
     Args:
         language_model: a `LanguageModel`.
-        trainable: whether the weights of the language model are trained as well. If not, they stay
-            as they are, and the language model stays in evaluation mode.
+        trainable: whether the weights of the language model are trained as well. If not, these
+            weights stay as they are, and the language model stays in evaluation mode.
         dropout: the dropout probability of the result, in training mode.
 
     Raises:
-        RuntimeError: at the first call, if the width of one direction is not that of the embedder.
+        RuntimeError: at the first call, if one direction of the contextualizer and the vectors of
+            the embedder have different widths.
     """
 
     def __init__(self, language_model, *, trainable=False, dropout=0.0):
@@ -413,7 +435,7 @@ class LanguageModelEmbedder(nn.Module):
             input_ids, mask: as in `LanguageModel.forward`.
 
         Returns:
-            (B, T, output_size), 0 at padding.
+            (B, T, W), 0 at padding, where W is the attribute `output_size`.
         """
         mask = _real_tokens(input_ids, mask, self.pad_token_id)
         with torch.set_grad_enabled(self.trainable and torch.is_grad_enabled()):
@@ -421,7 +443,7 @@ class LanguageModelEmbedder(nn.Module):
             layers = self.contextualizer(embeddings, mask, all_layers=True)
         copies = 2 if self.contextualizer.bidirectional else 1
         lowest = torch.cat([embeddings] * copies, -1)
-        stacked = torch.stack([lowest, *layers], -1)  # (B, T, H, layers)
+        stacked = torch.stack([lowest, *layers], -1)  # (B, T, W, layers)
         mixed = (stacked * self.scalars.softmax(0)).sum(-1) * self.gamma
         return self.dropout(mixed.masked_fill(~mask[..., None], 0.0))
 
@@ -442,7 +464,9 @@ class LanguageModelEmbedder(nn.Module):
 
 
 def _real_tokens(input_ids, mask, pad_token_id):
-    """(B, T) bool, true at real tokens: by the mask if there is one, else by the id of padding."""
+    """Finds the real tokens of a batch, (B, T) bool: from the mask if there is one, otherwise from
+    the id of padding.
+    """
     if mask is not None:
         return real_mask("mask", mask, "input_ids", input_ids)
     if pad_token_id is None:

@@ -1,9 +1,11 @@
 """Check that a language model does not see the tokens that it predicts. Built in lesson 11.
 
-There are two checks. `find_leaks` and `assert_no_leaks` look inside a model: they find out which
-inputs each output depends on. `assert_above_floor` needs only the model's loss, on a corpus whose
-lowest possible loss is known: no model that cannot see the next word predicts better than the
-distribution that the text was drawn from.
+There are two checks. `find_leaks` and `assert_no_leaks` look inside a model: they find out on which
+inputs each output depends. The part of the model that they check is the *contextualizer*, which
+computes from the vectors of a row a vector for each position that depends on other positions.
+`assert_above_floor` needs only the model's loss on a corpus with a known lowest possible loss. A
+model that cannot see the next word does not predict better than the distribution from which the
+text was drawn.
 """
 
 import copy
@@ -16,12 +18,13 @@ import torch.nn as nn
 from mlm_lib.checks import choice, number, probability, whole_number
 
 DIRECTIONS = ("forward", "backward")
-# Gradients smaller than this fraction of the largest one are rounding errors of float64, of a
-# Fourier transform for instance, and not a dependence. A faulty attention mask lets through more.
+# Gradients smaller than this fraction of the largest gradient are rounding errors of float64, for
+# example in a Fourier transform, and not a dependence. A faulty attention mask gives much larger
+# gradients.
 GRADIENT_TOLERANCE = 1e-13
-# The same for changes of the output. The layer norm of nearly equal numbers enlarges rounding
-# errors up to 1e-12 of the largest output. If an output depends on a rounded or detached input, its
-# change is much larger than this fraction.
+# Changes of the output smaller than this fraction of the largest output are rounding errors. The
+# layer norm of nearly equal numbers enlarges rounding errors up to 1e-12 of the largest output. If
+# an output depends on a rounded or detached input, the change is much larger than this fraction.
 CHANGE_TOLERANCE = 1e-9
 NUM_INPUTS = 4  # random inputs; a dependence that one of them happens to hide appears in another
 
@@ -38,8 +41,9 @@ def find_leaks(contextualizer, input_size, *, direction, length=8, seed=0):
     gradients. Where there is no gradient, because a value is rounded or detached, they are found by
     changing one input after another.
 
-    Two dependences are not found: one that passes through a weight of exactly 0, so check a trained
-    model or one whose weights were drawn at random; and a dependence on the length of the row.
+    Two kinds of dependence are not found. The first passes through a weight of exactly 0, so check
+    a trained model, or a model with random weights. The second is a dependence on the length of the
+    row.
 
     >>> cheat = torch.nn.LSTM(3, 3, batch_first=True, bidirectional=True, num_layers=2)
     >>> find_leaks(cheat, 3, direction="forward", length=3)  # [output, input]
@@ -48,19 +52,21 @@ def find_leaks(contextualizer, input_size, *, direction, length=8, seed=0):
             [False, False, False]])
 
     Args:
-        contextualizer: a module from vectors (B, T, E), and a bool mask (B, T) if it takes a second
-            argument, to vectors (B, T, H), or to a list of such layers, the top layer last, or to a
-            tuple whose first entry they are. If it has the attribute `bidirectional` and that is
-            True, the first half of H is the forward direction and the second half the backward
-            direction. Otherwise all of H is the direction that `direction` names. A recurrent
-            network of torch with `batch_first=True` works as well.
+        contextualizer: a module that is called with vectors (B, T, E). If it takes a second
+            argument, this argument is a bool mask (B, T). The module returns vectors (B, T, H), or
+            a list of such layers with the top layer last, or a tuple with the vectors as its first
+            entry. If the module has an attribute `bidirectional` that is True, the first half of H
+            is the forward direction and the second half the backward direction. Otherwise all of H
+            is the direction that `direction` names. A recurrent network of torch with
+            `batch_first=True` works as well.
         input_size: E, the width of the input vectors.
         direction: "forward" or "backward".
         length: T, the length of the random inputs.
-        seed: of the random inputs. The state of torch's global generator is restored.
+        seed: the seed of the random inputs. The state of torch's global generator is restored
+            afterwards.
 
     Returns:
-        (T, T) bool, [output, input], True where an output depends on a forbidden input.
+        (T, T) bool, indexed by [output, input], True where an output depends on a forbidden input.
 
     Raises:
         ValueError: `direction` is unknown, `length` is below 2, or the output is not (B, T, H).
@@ -72,8 +78,8 @@ def find_leaks(contextualizer, input_size, *, direction, length=8, seed=0):
 def assert_no_leaks(contextualizer, input_size, *, length=8):
     """Raise an error that names the first output that sees what it predicts, if there is one.
 
-    Both directions are checked if the contextualizer has the attribute `bidirectional` and that is
-    True, and otherwise the forward direction.
+    If the contextualizer has an attribute `bidirectional` that is True, both directions are
+    checked, and otherwise only the forward direction.
 
     Args:
         contextualizer, input_size, length: as in `find_leaks`.
@@ -97,13 +103,13 @@ def assert_no_leaks(contextualizer, input_size, *, length=8):
 
 
 def dependencies(contextualizer, input_size, *, direction, length=8, seed=0):
-    """Find the inputs that each output depends on, whether it may see them or not.
+    """Find the inputs on which each output depends, allowed and forbidden ones.
 
     Args:
         contextualizer, input_size, direction, length, seed: as in `find_leaks`.
 
     Returns:
-        (T, T) bool, [output, input].
+        (T, T) bool, indexed by [output, input].
 
     Raises:
         ValueError: as in `find_leaks`.
@@ -127,15 +133,16 @@ def assert_above_floor(loss, floor, *, chance=1e-9):
     """Raise an error if a forward or backward loss is lower than is possible without a leak.
 
     Suppose that a model predicts a document word by word, in one direction, and cannot see the word
-    that it predicts. Divide the probability that it gives to the document by the true probability
-    of the document, under the distribution from which it was drawn. The mean of this ratio over
-    that distribution is at most 1. So by Markov's inequality the ratio is above 1/c with a
-    probability below c. This is true of every such model, however good, provided that these
-    documents were used neither to train it nor to select it.
+    that it predicts. Divide the probability that the model gives to the document by the true
+    probability of the document, that is, under the distribution from which the document was drawn.
+    The mean of this ratio over that distribution is at most 1. So by Markov's inequality the ratio
+    is above 1/c with a probability below c. This is true of every such model, however good the
+    model is, provided that these documents were used neither to train nor to select the model.
 
     Args:
-        loss: the model's mean loss over some documents, in nats per predicted word. It must include
-            the ends of the documents, and be computed with the full softmax.
+        loss: the model's mean loss over some documents, in nats (the natural logarithm) per
+            predicted word. The loss must include the ends of the documents, and be computed with
+            the full softmax.
         floor: the lowest possible loss on the same documents:
             `Grammar.floor(documents, objective="forward")`, or `"backward"`. For masked words there
             is no such inequality, because the posteriors of several masked words do not multiply to

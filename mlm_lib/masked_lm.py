@@ -19,20 +19,27 @@ from mlm_lib.losses import masked_cross_entropy, weighted_cross_entropy
 class MaskedLanguageModel(nn.Module):
     """Token ids in, scores for the hidden tokens out.
 
+    The *embedder* computes a vector for each token. The *contextualizer*, if there is one, computes
+    from these vectors a state for each token that depends on the other tokens of the row. The
+    *head* computes the scores. A BERT encoder is an embedder in this sense: its vectors depend on
+    the other tokens already, so it needs no contextualizer.
+
     Args:
-        embedder: token ids to vectors (B, T, E). An `nn.Embedding` is called with the ids only. Any
-            other module is called with `input_ids`, `attention_mask` and `token_type_ids`, up to
-            the last of the three that is given. If the module has an attribute `selects` that is
-            True, and there is no contextualizer, it is also called with `select`, a function that
-            picks the rows that are wanted (see `BertEncoder.forward`).
+        embedder: a module that returns vectors (B, T, E) for token ids (B, T). An `nn.Embedding` is
+            called with the ids only. Any other module gets `input_ids`, `attention_mask` and
+            `token_type_ids` in this order; those at the end that are None are left out. To save
+            work, an embedder with `selects = True` also gets a function `select`, which picks the
+            positions that the head needs (see `BertEncoder.forward`). It gets this function only if
+            there is no contextualizer.
         head: a `MaskedLMHead`, or a module that is called in the same way.
-        contextualizer: called as `contextualizer(vectors, mask)` with the mask (B, T) bool; it
-            returns contextual states (B, T, H). None: the vectors of the embedder go to the head.
+        contextualizer: a module that is called as `contextualizer(vectors, mask)`, with the mask as
+            a bool tensor (B, T), and returns contextual states (B, T, H). None: the vectors of the
+            embedder go to the head.
         dropout: the probability that a contextual value is dropped before the head, in training.
         top_k: k, how many candidates to name for each blank.
 
     Raises:
-        ValueError: a `dropout` that is not in 0..1, a `top_k` below 1, or a head with an output
+        ValueError: `dropout` is not in 0..1, `top_k` is below 1, or the head has an output
             activation.
     """
 
@@ -48,8 +55,9 @@ class MaskedLanguageModel(nn.Module):
     def cpu_inputs(self):
         """Names of batch tensors to leave on the CPU when the model is on a GPU.
 
-        The model needs to know how many labels there are and which tokens are real. On the CPU it
-        can read these values without synchronising. `train` moves only the other tensors.
+        The model needs to know how many labels there are and which tokens are real. Reading a value
+        from the GPU makes Python wait until the GPU has finished; reading it on the CPU does not.
+        `train` moves only the other tensors to the GPU.
         """
         mask = ("attention_mask",) if hasattr(self.embedder, "unpadded") else ()
         return ("labels", "weights", *mask)
@@ -59,8 +67,8 @@ class MaskedLanguageModel(nn.Module):
         """A new model with random weights: an encoder, and a head tied to its word embeddings.
 
         Args:
-            config: an `EncoderConfig` for a BERT, or a `ModernConfig` for a ModernBERT. Its method
-                `parts` makes the two.
+            config: an `EncoderConfig` for a BERT, or a `ModernConfig` for a ModernBERT. The method
+                `parts` of the configuration makes the encoder and the head.
 
         >>> from mlm_lib.encoder import EncoderConfig
         >>> config = EncoderConfig(11, 8, num_layers=1, num_heads=2, intermediate_size=32)
@@ -75,20 +83,22 @@ class MaskedLanguageModel(nn.Module):
         self, input_ids, attention_mask=None, token_type_ids=None, *,
         labels=None, mask_positions=None, target_ids=None, weights=None,
     ):  # fmt: skip
-        """Scores at every position, at the labels, or at the blanks.
+        """Computes scores at every position, at the labels only, or at the blanks only.
 
         Args:
             input_ids: (B, T).
             attention_mask: (B, T), 1 or True at real tokens, 0 or False at padding; None: all real.
-                When the model is on a GPU, the mask and the labels may stay on the CPU. The model
-                then knows which tokens are real, and how many labels there are, without
-                synchronising.
-            token_type_ids: (B, T), or None, as the embedder takes them.
-            labels: (B, T), the hidden tokens, and −100 where nothing is predicted.
-            mask_positions: (B, M), the positions of each row's blanks. A row with fewer blanks is
-                padded with a negative number or with the position of a padding token.
-            target_ids: (B, M), the tokens that were hidden at `mask_positions`; −100 is ignored.
-            weights: (B,), the weight of each label of a row in the loss; None: all have the same.
+                When the model is on a GPU, the mask and the labels may stay on the CPU (see
+                `cpu_inputs`).
+            token_type_ids: (B, T) segment types, for an embedder that takes them; or None.
+            labels: (B, T), the ids of the hidden tokens, and −100 where nothing is predicted.
+            mask_positions: (B, M), the positions of the blanks in each row. If a row has fewer
+                blanks than M, fill it with a negative number or with the position of a padding
+                token; this model leaves such blanks out of the loss.
+            target_ids: (B, M), the ids of the tokens that were hidden at `mask_positions`; −100 is
+                ignored.
+            weights: (B,), one number per row; every label in the row has this weight in the loss.
+                None: all labels have the same weight.
 
         Returns:
             A dictionary. If neither labels nor positions are given, it has `logits` (B, T, V).
@@ -101,13 +111,14 @@ class MaskedLanguageModel(nn.Module):
             and `blanks` (B, M), False where a blank is padding. With `target_ids` it also has
             `loss`.
 
-            A loss is a mean over the predicted tokens, weighted if there are `weights`, in nats. It
-            is 0, with a gradient path, if nothing is predicted.
+            A loss is the mean of −log P over the predicted tokens, weighted if there are `weights`.
+            Its unit is the nat, that of the natural logarithm. If nothing is predicted, the loss is
+            0, and `backward()` still works.
 
         Raises:
-            ValueError: labels together with positions or targets, weights without labels, or shapes
-                that do not fit together.
-            IndexError: a blank beyond the end of its row.
+            ValueError: labels are given together with positions or targets, weights are given
+                without labels, or shapes do not fit together.
+            IndexError: a blank is beyond the end of its row.
         """
         if labels is not None and (mask_positions is not None or target_ids is not None):
             raise ValueError("labels and mask_positions ask in two ways; give one of them")
@@ -128,11 +139,13 @@ class MaskedLanguageModel(nn.Module):
         return {"logits": self._logits(inputs, real)}
 
     def _logits(self, inputs, real, positions=None):
-        """Logits at every position, (B, T, V), or at positions in a form that the head takes."""
+        """Logits at every position, (B, T, V), or only at `positions`, which are in one of the
+        forms that `MaskedLMHead.forward` takes.
+        """
         options = {}
         selects = getattr(self.embedder, "selects", False) and self.contextualizer is None
         if selects and positions is not None:
-            # The encoder gathers the rows inside its last block, so the head need not do it again.
+            # The encoder picks the positions inside its last block, so the head gets only these.
             index = flat_index(positions, *real.shape)
             options, positions = {"select": partial(gather, index=index)}, None
         contextual = self.embedder(*inputs, **options)  # (B, T, E)
@@ -176,13 +189,13 @@ class MaskedLanguageModel(nn.Module):
         """Add the words of the candidates to an output that has `top_indices`.
 
         Args:
-            output: what a call with `mask_positions` returned. If it has no `blanks`, all blanks
-                count as real.
-            tokenizer: ours or transformers'.
+            output: a dictionary with the entry `top_indices` (B, M, k), such as a call with
+                `mask_positions` returns. If it has no entry `blanks`, all blanks count as real.
+            tokenizer: a `WordPieceTokenizer` or a tokenizer of transformers.
 
         Returns:
-            A new dictionary: `output` with `words`, B lists of M lists of k tokens. The list of a
-            blank that is padding is empty.
+            A new dictionary: the entries of `output`, and `words`, B lists of M lists of k tokens.
+            The list of a blank that is padding is empty.
         """
         best = output["top_indices"]  # (B, M, k)
         blanks = output.get("blanks", torch.ones(best.shape[:2]))
@@ -192,14 +205,15 @@ class MaskedLanguageModel(nn.Module):
         return {**output, "words": words}
 
     def extra_repr(self):
-        """The setting that no part shows, for `print`."""
+        """What `print(model)` shows in addition to its parts."""
         return f"top_k={self.top_k}"
 
 
 def tokens_of(tokenizer, ids):
     """The tokens of some ids.
 
-    A model may have more rows than its tokenizer has tokens. The token of such a row is None.
+    The embedding matrix of a model may have more rows than its tokenizer has tokens. For the id of
+    such a row the result is None.
     """
     if hasattr(tokenizer, "convert_ids_to_tokens"):
         return tokenizer.convert_ids_to_tokens(ids)

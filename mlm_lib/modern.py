@@ -1,10 +1,11 @@
-"""The encoder of today: ModernBERT, built part by part from the BERT encoder.
+"""ModernBERT, a BERT encoder of 2024, built part by part from the BERT encoder.
 
-Warner et al. (2024), "Smarter, Better, Faster, Longer"; it computes what transformers'
-`ModernBertModel` computes. It differs from BERT in six ways: positions are given by rotation (Su et
-al. 2021), layer norm comes before each part and not after it (Xiong et al. 2020), there are no
-biases, the feed-forward part is a GeGLU (Shazeer 2020), most layers attend to a window only
-(Beltagy et al. 2020), and padding is not computed. Built in the lesson on the encoder of today.
+The encoder is that of Warner et al. (2024), "Smarter, Better, Faster, Longer". It gives the same
+hidden states as transformers' `ModernBertModel`. ModernBERT differs from BERT in six ways:
+positions are given by rotation (Su et al. 2021), layer norm comes before each part and not after it
+(Xiong et al. 2020), there are no biases, the feed-forward part is a GeGLU (Shazeer 2020), most
+layers attend to a window only (Beltagy et al. 2020), and padding is not computed. Built in lesson
+18.
 """
 
 from dataclasses import dataclass, field
@@ -33,36 +34,39 @@ from mlm_lib.unpadded import Padded, Unpadded
 class ModernConfig:
     """The sizes and settings of a `ModernEncoder`.
 
-    The defaults are the values that both sizes of ModernBERT have in common. Only `pad_token_id`
-    differs, because it depends on the tokenizer.
+    The defaults are the values that both sizes of ModernBERT have in common. The only exception is
+    `pad_token_id`, because this id depends on the tokenizer.
 
     Args:
         vocab_size: V, the number of tokens.
         hidden_size: H, the width of every hidden state.
         num_layers: the number of blocks, at most 1,000.
-        num_heads: A, the attention heads of a block; H/A must be a whole and even number.
-        intermediate_size: I, the width inside the feed-forward part. ModernBERT has 1.5H. A GeGLU
-            has two matrices of this width where BERT has one.
+        num_heads: A, the number of attention heads of a block; H/A must be a whole and even number.
+        intermediate_size: I, the width inside the feed-forward part; in ModernBERT it is 1.5H. A
+            GeGLU has two matrices of this width where BERT has one matrix.
         window: a token of a local layer attends to itself and to `window // 2` positions on each
             side.
         global_every: every `global_every`-th block, starting with block 0, attends to the whole
-            document. With 1, all blocks do.
-        max_length: how long rows are meant to be. Rotary positions need no table, so longer rows
-            can be computed as well; callers such as `fill_mask` keep to the limit.
+            document. With 1, all blocks attend to the whole document.
+        max_length: the length of the longest row that the model is made for. Rotary positions need
+            no table, so longer rows can be computed as well, but functions such as `fill_mask`
+            refuse them.
         global_theta: θ of the rotary positions in global layers.
         local_theta: θ of the rotary positions in local layers.
         embedding_dropout: the probability that a value of the embeddings is dropped in training.
-        attention_dropout: the same for attention weights, and for the output of attention.
-        mlp_dropout: the same for the values inside the feed-forward part.
+        attention_dropout: the probability that an attention weight, or a value of the output of
+            attention, is dropped in training.
+        mlp_dropout: the probability that a value inside the feed-forward part is dropped in
+            training.
         layer_norm_eps: what layer norm adds to the variance.
-        pad_token_id: the token for padding. Its embedding starts at zero, and gets no gradient when
-            the token is an input. None if there is no such token.
+        pad_token_id: the id of the token for padding. The embedding of this token starts at zero,
+            and gets no gradient when the token is an input. None: there is no such token.
         initializer_range: the standard deviation of the initial weights. It is divided by
             √(2 · num_layers) for matrices whose product is added to the residual stream.
         initializer_cutoff: no initial weight is more than this many standard deviations from 0.
 
     Raises:
-        ValueError: a value outside the limits given here. The message names it.
+        ValueError: a value is outside the limits given here. The message names the value.
     """
 
     vocab_size: int
@@ -97,7 +101,7 @@ class ModernConfig:
             setattr(self, name, number(name, getattr(self, name), above=0))
 
     def half_window(self, layer):
-        """How many positions to each side a token of a layer attends to; None in a global layer.
+        """How many positions to each side a token attends to in a layer; None in a global layer.
 
         >>> [ModernConfig(9, 8, 5, 2, 12, window=6).half_window(layer) for layer in range(5)]
         [None, 3, 3, None, 3]
@@ -105,9 +109,9 @@ class ModernConfig:
         return self.window // 2 if layer % self.global_every else None
 
     def parts(self):
-        """A new `ModernEncoder` and a head as ModernBERT has, tied to the word embeddings.
+        """A new `ModernEncoder`, and the head of a ModernBERT, tied to the word embeddings.
 
-        `MaskedLanguageModel.from_config` calls this.
+        `MaskedLanguageModel.from_config` calls this method.
         """
         encoder = ModernEncoder(self)
         head = MaskedLMHead(
@@ -139,7 +143,7 @@ class RotaryEmbedding:
         theta: θ. The slowest pair needs nearly 2πθ positions for a full turn.
 
     Raises:
-        ValueError: a θ that is not above 0.
+        ValueError: `theta` is not above 0.
     """
 
     def __init__(self, positions, head_size, theta):
@@ -157,7 +161,7 @@ class RotaryEmbedding:
             vectors: (..., N, A, D).
 
         Returns:
-            (..., N, A, D). Vectors in half precision are rotated in float32, and come back in
+            (..., N, A, D). Vectors in half precision are rotated in float32, and the result is in
             float32.
 
         >>> rotary = RotaryEmbedding(torch.tensor([0, 1]), head_size=2, theta=1.0)
@@ -205,7 +209,8 @@ class ModernAttention(nn.Module):
 
     Args:
         config: a `ModernConfig`.
-        layer: the number of the block, which decides between the two.
+        layer: the number of the block. It decides whether a token attends to the whole document or
+            to a window.
     """
 
     def __init__(self, config, layer):
@@ -220,18 +225,19 @@ class ModernAttention(nn.Module):
         self.dropout = Dropout(config.attention_dropout)
 
     def forward(self, hidden, layout, rotary, need_weights=False, select=None):
-        """Hidden states (..., H) to (..., H), and the attention weights.
+        """Computes attention for hidden states (..., H), and returns states of the same shape and
+        the attention weights.
 
         Args:
-            hidden: (B, T, H) or (N, H), as `layout` has it.
-            layout: a `Padded` or an `Unpadded` of the batch.
+            hidden: (B, T, H) in a `Padded` layout, or (N, H) in an `Unpadded` layout.
+            layout: the form of the batch, a `Padded` or an `Unpadded` (of `mlm_lib.unpadded`).
             rotary: the `RotaryEmbedding` of this layer's θ.
-            need_weights: whether to return the weights, which only a `Padded` batch has.
-            select: a function that picks rows, as for `ModernEncoder.forward`.
+            need_weights: whether to return the weights. Only a `Padded` batch has weights.
+            select: a function that picks vectors, as for `ModernEncoder.forward`.
 
         Returns:
-            The attended states, of the shape of `hidden` or the rows that `select` picks; and the
-            weights (B, A, T, T), or None.
+            Two results: the output of attention, in the shape of `hidden` or only the vectors that
+            `select` picks; and the weights (B, A, T, T), or None.
         """
         # 1) Make query, key and value of each token, cut them into heads, and rotate the first two.
         projected = self.query_key_value(hidden).unflatten(-1, (3, self.num_heads, -1))
@@ -255,16 +261,18 @@ class ModernAttention(nn.Module):
         return self.dropout(self.output(mixed)), weights
 
     def extra_repr(self):
-        """The settings that the sizes of the parts do not show, for `print`.
+        """What `print(model)` shows in addition to the sizes of the parts.
 
-        A training run is known by this description. The half window is therefore called `reach`, as
-        it was when older runs were saved: with another word they could not be resumed.
+        When a training run is resumed, this description is compared with the saved one. The half
+        window is called `reach` here, because it had this name when older runs were saved. With
+        another name, these runs could not be resumed.
         """
         return f"num_heads={self.num_heads}, reach={self.half_window}, theta={self.theta}"
 
 
 class ModernBlock(nn.Module):
-    """Attention, then GeGLU. Each reads a normalised copy of the residual stream and adds to it.
+    """A block of the encoder: attention, then GeGLU. Each of these two parts reads a normalised
+    copy of the residual stream, and its output is added to the residual stream.
 
     Args:
         config: a `ModernConfig`.
@@ -283,7 +291,8 @@ class ModernBlock(nn.Module):
         self.dropout = Dropout(config.mlp_dropout)
 
     def forward(self, hidden, layout, rotary, need_weights=False, select=None):
-        """Hidden states (..., H) to (..., H), and the attention weights.
+        """Computes the block for hidden states (..., H), and returns states of the same shape and
+        the attention weights.
 
         Arguments and results are those of `ModernAttention.forward`.
         """
@@ -293,9 +302,9 @@ class ModernBlock(nn.Module):
         return hidden + self.feed_forward(self.feed_forward_norm(hidden)), weights
 
     def feed_forward(self, hidden):
-        """GeGLU: (..., H) to (..., H), each token by itself. One half of the width gates the other.
+        """Computes the GeGLU for states (..., H), each token by itself.
 
-        With the two halves v and g of the wide layer it computes (GELU(v) · g) W.
+        The wide layer has two halves, v and g. The result is (GELU(v) · g) W.
         """
         values, gate = self.expand(hidden).chunk(2, -1)  # (..., I) each
         return self.contract(self.dropout(F.gelu(values) * gate))
@@ -305,14 +314,14 @@ class ModernBlocks(nn.ModuleList):
     """Blocks one after the other. A slice, such as `blocks[1:3]`, is a module of the same kind."""
 
     def forward(self, hidden, mask=None, *, unpadded=True):
-        """Vectors (B, T, H) to (B, T, H), 0 at padding.
+        """Runs all blocks on vectors (B, T, H). The result has the same shape, and 0 at padding.
 
-        The signature is the one that `leakage.dependencies` calls, so that it can tell on which
-        inputs an output depends.
+        The arguments are those with which `leakage.dependencies` calls a module. So this function
+        can find out on which inputs an output of the blocks depends.
 
         Args:
             hidden: (B, T, H).
-            mask: (B, T), 1 or True at real tokens; None: all real.
+            mask: (B, T), 1 or True at real tokens. None: all tokens are real.
             unpadded: as for `ModernEncoder`.
         """
         layout = layout_of("hidden", hidden[..., 0], mask, unpadded)
@@ -322,15 +331,15 @@ class ModernBlocks(nn.ModuleList):
         """Run all blocks on hidden states that are in a layout already.
 
         Args:
-            hidden: (B, T, H) or (N, H), as `layout` has it.
-            layout: a `Padded` or an `Unpadded` of the batch.
+            hidden: (B, T, H) in a `Padded` layout, or (N, H) in an `Unpadded` layout.
+            layout: the form of the batch, a `Padded` or an `Unpadded`.
             states: a list, to which the input of each block is added, as (B, T, H); or None.
             need_weights: whether to return the attention weights.
-            select: a function that picks rows of the output of the last block.
+            select: a function that picks vectors of the output of the last block.
 
         Returns:
-            The output of the last block, (..., H); and a list with the weights of each block, or
-            with None.
+            The output of the last block, (..., H); and a list with the attention weights of each
+            block, or with None for each block.
         """
         rotary, attentions = {}, []  # {θ: RotaryEmbedding}; layers with the same θ share one
         for block in self:
@@ -351,19 +360,20 @@ def norm_without_bias(config):
 
 
 def layout_of(name, rows, mask, unpadded):
-    """The layout of a batch: an `Unpadded` where padding can be left out, otherwise a `Padded`.
+    """The layout of a batch: an `Unpadded` if padding can be left out, otherwise a `Padded`.
 
-    Padding can be left out if its places are known without synchronising: the mask, or the batch if
-    there is no mask, is on the CPU, and nothing is being compiled.
+    Padding can be left out if Python can read where the padding is without waiting for a GPU. That
+    is so if the mask, or the batch if there is no mask, is on the CPU, and nothing is being
+    compiled.
 
     Args:
-        name: what errors call `rows`.
-        rows: (B, T), whatever it holds.
-        mask: (B, T), 1 or True at real tokens; None: all real.
-        unpadded: whether padding should be left out where that is possible.
+        name: the name of `rows` in error messages.
+        rows: a tensor (B, T). Only its shape and its device are used.
+        mask: (B, T), 1 or True at real tokens. None: all tokens are real.
+        unpadded: whether padding should be left out if that is possible.
 
     Raises:
-        ValueError: a mask of another shape, with other values, or without a single real token.
+        ValueError: the mask has another shape, other values than 0 and 1, or no real token.
     """
     real = None if mask is None else real_mask("attention_mask", mask, name, rows)
     seen = can_read_without_sync(rows if mask is None else real)
@@ -394,7 +404,7 @@ class ModernEmbeddings(nn.Module):
         self.dropout = Dropout(config.embedding_dropout)
 
     def forward(self, input_ids):
-        """Token ids (...) to vectors (..., H)."""
+        """Returns the vectors (..., H) of token ids (...)."""
         known_ids("input_ids", input_ids, self.word.num_embeddings)
         return self.dropout(self.norm(self.word(input_ids)))
 
@@ -402,15 +412,15 @@ class ModernEmbeddings(nn.Module):
 class ModernEncoder(nn.Module):
     """Token ids in, one contextual vector for each token out, and 0 at padding.
 
-    The tokens at padded positions never change the output at a real position, and neither does
-    another row. Where the mask is on the CPU, padding is not even computed (see `unpadded.py`).
-    Padding is computed and masked when the mask is on a GPU, when the encoder is compiled or
-    exported, when attention weights are asked for, and when `unpadded` is False.
+    Neither padding nor another row ever changes the output at a real position. If the mask is on
+    the CPU, padding is not even computed (see `unpadded.py`). Padding is computed and masked when
+    the mask is on a GPU, when the encoder is compiled or exported, when attention weights are asked
+    for, and when `unpadded` is False.
 
     Args:
         config: a `ModernConfig`.
-        unpadded: whether to leave out padding where that is possible. The attribute may be changed
-            at any time.
+        unpadded: whether to leave out padding if that is possible. The attribute may be changed at
+            any time.
     """
 
     selects = True  # `MaskedLanguageModel` asks for this: `forward` takes the argument `select`
@@ -427,25 +437,28 @@ class ModernEncoder(nn.Module):
         self, input_ids, attention_mask=None, *,
         output_hidden_states=False, output_attentions=False, select=None,
     ):  # fmt: skip
-        """The hidden states after the last norm; on request also those of all blocks, and weights.
+        """Returns the hidden states after the last norm and, if they are asked for, the states of
+        all blocks and the attention weights.
 
         Args:
             input_ids: (B, T) integers.
-            attention_mask: (B, T), 1 or True at real tokens, 0 or False at padding; None: all real.
+            attention_mask: (B, T), 1 or True at real tokens, 0 or False at padding. None: all
+                tokens are real.
             output_hidden_states: whether to return the hidden states of all blocks. As in
-                transformers, the last of them is the normalised one.
+                transformers, the last of these states is the one after the last norm.
             output_attentions: whether to return the attention weights of all blocks.
-            select: a function that picks rows of (B, T, H). Only these rows are returned, and the
-                last block computes little else, because only its attention reads all rows.
+            select: a function that picks vectors of (B, T, H). Only these vectors are returned. In
+                the last block only attention reads all positions; everything after attention is
+                computed only for the vectors that are picked.
 
         Returns:
             (B, T, H), or what `select` picks of it; an `EncoderOutput` if hidden states or
             attention weights are asked for.
 
         Raises:
-            ValueError: a mask of another shape, with other values, or without a single real token.
-            IndexError: ids of real tokens outside the vocabulary. This is checked on a CPU only,
-                because a check on a GPU would synchronise.
+            ValueError: the mask has another shape, other values than 0 and 1, or no real token.
+            IndexError: the id of a real token is not in the vocabulary. This is checked on a CPU
+                only, because on a GPU the program would have to wait for the check.
         """
         unpadded = self.unpadded and not output_attentions
         layout = layout_of("input_ids", input_ids, attention_mask, unpadded)
@@ -460,7 +473,7 @@ class ModernEncoder(nn.Module):
         return EncoderOutput(hidden, states, tuple(attentions) if output_attentions else None)
 
     def extra_repr(self):
-        """Whether padding is left out, for `print`."""
+        """Whether padding is left out, which `print(model)` shows."""
         return f"unpadded={self.unpadded}"
 
     def _initialise(self, module):
@@ -482,9 +495,9 @@ def draw_initial(weight, config, *, residual=False):
     Args:
         weight: the matrix.
         config: a `ModernConfig`, which gives the standard deviation and the cut-off.
-        residual: whether the product with this matrix is added to the residual stream. The standard
-            deviation is smaller then, so that the sum over all blocks does not grow with their
-            number.
+        residual: whether the product with this matrix is added to the residual stream. If so, the
+            standard deviation is smaller, so that the sum over all blocks does not grow with the
+            number of blocks.
     """
     std = config.initializer_range / ((2 * config.num_layers) ** 0.5 if residual else 1)
     most = config.initializer_cutoff * std

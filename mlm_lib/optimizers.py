@@ -1,8 +1,8 @@
-"""The optimizers of a run: AdamW, and beside it SparseAdam or Muon. Built in lesson 12.
+"""The optimizers of a run: AdamW and, if they are needed, SparseAdam and Muon. Built in lesson 12.
 
 AdamW trains most weights; the lesson on pretraining builds it. SparseAdam trains the weights that
-have sparse gradients, which the lesson on sampled softmax needs. Muon trains the matrices inside
-the network if one asks for it, as the lesson on writing does.
+have sparse gradients, such as those of the lesson on sampled softmax. Muon trains the matrices
+inside the network if the settings ask for it, as in the lesson on writing.
 """
 
 import torch
@@ -15,10 +15,11 @@ SPARSE, MUON = "sparse", "muon"
 def sparse_weights(model):
     """The names of the weights whose gradients will be sparse.
 
-    A gradient is sparse if it lists only the rows of a matrix that a batch touched. A module says
-    so by its attribute `sparse`, as `nn.Embedding(..., sparse=True)` and
-    `SampledSoftmaxLoss(..., sparse=True)` do. If a weight is tied to another module that does not
-    say so, its gradient is dense, because a sparse and a dense gradient add up to a dense one.
+    A gradient is sparse if it lists only the rows of a matrix that a batch used. A module has
+    sparse gradients if its attribute `sparse` is True, as in `nn.Embedding(..., sparse=True)` and
+    `SampledSoftmaxLoss(..., sparse=True)`. If a weight is tied to another module without this
+    attribute, the gradient of the weight is dense, because the sum of a sparse and a dense gradient
+    is dense.
 
     >>> sparse_weights(torch.nn.Sequential(torch.nn.Embedding(9, 2, sparse=True)))
     ['0.weight']
@@ -33,8 +34,8 @@ def sparse_weights(model):
 def inner_matrices(model):
     """The names of the matrices that Muon trains: those of the linear layers inside the network.
 
-    A matrix with one row for each token of the vocabulary is not one of them: an embedding, a
-    linear layer that is tied to an embedding, or a linear layer named `decoder`.
+    Matrices with one row for each token of the vocabulary are left out. Such a matrix is an
+    embedding, a linear layer that is tied to an embedding, or a linear layer named `decoder`.
 
     >>> inner_matrices(torch.nn.Sequential(torch.nn.Embedding(9, 2), torch.nn.Linear(2, 2)))
     ['1.weight']
@@ -48,9 +49,10 @@ def inner_matrices(model):
 
 
 class Optimizers:
-    """AdamW, with SparseAdam beside it if the model has `sparse_weights`, and Muon if asked for.
+    """AdamW, together with SparseAdam if the model has `sparse_weights`, and with Muon if the
+    settings ask for it.
 
-    The training loop treats them as one optimizer::
+    The training loop treats all of them as one optimizer::
 
         optimizers = Optimizers(model, config, torch.device("cpu"))
         model(**batch)["loss"].backward()
@@ -58,17 +60,18 @@ class Optimizers:
         optimizers.step(1e-3)
         optimizers.zero_grad()
 
-    **AdamW** decays matrices only (Loshchilov & Hutter 2019), not biases and layer norms.
+    **AdamW** applies weight decay (Loshchilov & Hutter 2019) to matrices only, not to biases and
+    layer norms.
 
     **SparseAdam** takes the step of Adam in the rows that the gradient lists. The other rows, and
     their running means, stay as they are. Weights with sparse gradients do not decay: to decay
     every row would cost as much as a dense gradient, and to decay only the listed rows would decay
-    frequent words more than rare ones.
+    frequent words more than rare words.
 
     **Muon** (Jordan et al. 2024) replaces the running mean of a matrix's gradient by a matrix whose
-    singular values are all nearly equal. With the scale of Liu et al. (2025) its steps are as large
-    as those of AdamW, so that both can have the same learning rate. It is torch's, and it trains
-    the `inner_matrices`; AdamW trains all other weights.
+    singular values are all nearly equal. With the scale of Liu et al. (2025) the steps of Muon are
+    as large as those of AdamW, so that both optimizers can have the same learning rate. The class
+    is `torch.optim.Muon`. Muon trains the `inner_matrices`; AdamW trains all other weights.
 
     Args:
         model: the module to train.
@@ -77,8 +80,8 @@ class Optimizers:
         device: the torch.device of the weights.
 
     Attributes:
-        weights: the trained weights by name, which are those with `requires_grad`.
-        sparse: the names of those whose gradients are sparse.
+        weights: the trained weights by name. A weight is trained if its `requires_grad` is True.
+        sparse: the names of the trained weights that have sparse gradients.
     """
 
     def __init__(self, model, config, device):
@@ -92,7 +95,7 @@ class Optimizers:
             {"params": [p for p in dense if p.dim() < 2], "weight_decay": 0.0},
         ]
         options = {"lr": config.learning_rate, "betas": config.betas, "eps": config.eps}
-        # Fused: one kernel passes over all weights.
+        # `fused` means that one kernel updates all weights.
         self.adamw = torch.optim.AdamW(groups, **options, fused=device.type in ("cpu", "cuda"))
         # Muon's learning rate, as a multiple of AdamW's.
         self.scale = (config.inner_learning_rate or options["lr"]) / options["lr"]
@@ -130,10 +133,10 @@ class Optimizers:
         return unchanged / max(1, numbers)
 
     def clip(self, max_norm):
-        """Scales all gradients by one factor, so that their norm is at most `max_norm`.
+        """Scales all gradients by the same factor, so that their norm is at most `max_norm`.
 
         Returns:
-            The norm before, a tensor without axes.
+            The norm before scaling, a tensor without axes.
         """
         if not self.sparse:
             return torch.nn.utils.clip_grad_norm_(self.weights.values(), max_norm)
@@ -153,8 +156,8 @@ class Optimizers:
         """Changes the weights by one step.
 
         Args:
-            rate: the learning rate of this step. Muon's follows the same schedule: it is `rate`
-                times `inner_learning_rate / learning_rate`.
+            rate: the learning rate of this step. The learning rate of Muon follows the same
+                schedule: it is `rate` times `inner_learning_rate / learning_rate`.
         """
         for optimizer in self.all:
             for group in optimizer.param_groups:
@@ -167,7 +170,9 @@ class Optimizers:
             optimizer.zero_grad()
 
     def state_dict(self):
-        """The state of AdamW, with those of SparseAdam and Muon under "sparse" and "muon"."""
+        """The state of AdamW, with the state of SparseAdam under "sparse" and the state of Muon
+        under "muon".
+        """
         others = {name: optimizer.state_dict() for name, optimizer in self.beside.items()}
         return self.adamw.state_dict() | others
 

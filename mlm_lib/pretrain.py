@@ -80,7 +80,7 @@ def main(arguments=None):
     exit status 143. A bug of this package is not an error in this sense: it keeps its traceback.
 
     Args:
-        arguments: a list of str; None takes those of the program.
+        arguments: a list of str. None: the arguments of the program are used.
     """
     options = parse(arguments)
     out, resume = options.pop("out"), options.pop("resume", False)

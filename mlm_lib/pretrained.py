@@ -100,7 +100,7 @@ def save_pretrained(model, tokenizer, folder):
 
     Args:
         model: a `MaskedLanguageModel` that `to_hf` can convert.
-        tokenizer: ours or transformers'.
+        tokenizer: a `WordPieceTokenizer` or a tokenizer of transformers.
         folder: the folder to write; it is made if it does not exist.
 
     Raises:

@@ -22,7 +22,8 @@ LOGITS_AT_ONCE = 2**25  # 128 MB of float32; computed at once where no gradient 
 
 
 class SoftmaxLoss(nn.Module):
-    """A linear layer from vectors to the vocabulary, with the cross-entropy of its softmax.
+    """A linear layer that gives each vector a score for every token, and the cross-entropy of the
+    softmax of these scores.
 
     The loss is the sum over the targets, and not their mean.
 
@@ -44,15 +45,15 @@ class SoftmaxLoss(nn.Module):
         self.bias = nn.Parameter(torch.zeros(vocab_size))  # (V,)
 
     def forward(self, embeddings, targets):
-        """Compute the sum of −log P(target | vector), in nats.
+        """Compute the sum of −log P(target | vector), in nats (the logarithm is the natural one).
 
         Args:
             embeddings: (N, D), floating point.
-            targets: (N,), torch.long or torch.int32, each in 0..V−1. Padding must be left out
-                before.
+            targets: (N,), torch.long or torch.int32, each in 0..V−1. Leave padding out before the
+                call.
 
         Returns:
-            A scalar. For N = 0 it is 0 and has a gradient of 0.
+            A scalar. For N = 0 the loss is 0, and `backward()` gives gradients of 0.
 
         Raises:
             ValueError: the shapes do not fit; targets have another type or are outside 0..V−1.
@@ -97,7 +98,7 @@ class SampledSoftmaxLoss(SoftmaxLoss):
     sampled token is the target of a row, it is left out in this row.
 
     The loss in training mode is lower than the full loss, because the target has fewer competitors.
-    The two must not be compared. Call `.eval()` to measure.
+    The two losses must not be compared. To measure, call `.eval()` first.
 
     The sample is drawn on the CPU with torch's global generator. Therefore a seed gives the same
     sample on every device.
@@ -107,11 +108,11 @@ class SampledSoftmaxLoss(SoftmaxLoss):
         embedding_dim: D, the width of the vectors.
         num_samples: S, the number of different tokens in a sample, less than V. (With all V tokens
             `SoftmaxLoss` is exact and cheaper.)
-        sparse: whether the weights get sparse gradients. `training.train` and
-            `torch.optim.SparseAdam` can apply these.
-        frequency_order: (V,) the ids in the order of their frequency, the most frequent first; see
-            the function `frequency_order`. None: the ids are in this order already. The method
-            `check_order` says whether the order is needed.
+        sparse: whether gradients are stored only for the rows of the weights that were used.
+            `training.train` and `torch.optim.SparseAdam` can work with such sparse gradients.
+        frequency_order: (V,) the ids from the most frequent to the rarest; see the function
+            `frequency_order`. None: id 0 is the most frequent, and the ids are in this order
+            already. The method `check_order` finds out whether the order is needed.
 
     Raises:
         ValueError: `num_samples` is not in 1..V−1; `frequency_order` does not contain each id once.
@@ -150,8 +151,8 @@ class SampledSoftmaxLoss(SoftmaxLoss):
         # 3. Subtract from each score the logarithm of the token's expected count.
         expected = log_expected_count(torch.cat([target_ranks, ranks]), self.vocab_size, tries)
         true, others = true - expected[:N].to(true.dtype), others - expected[N:].to(true.dtype)
-        # 4. An accidental hit: the sample contains the target of the row. It is left out, by a
-        #    score of −∞, because e^−∞ = 0.
+        # 4. An accidental hit: the sample contains the target of the row. This token of the sample
+        #    is left out of the row by a score of −∞, because e^−∞ = 0.
         others = others.masked_fill(sampled == targets[:, None], -torch.inf)
         # 5. Cross-entropy over 1 + S scores. The target is in column 0.
         scores = torch.cat([true[:, None], others], 1)  # (N, 1 + S)
@@ -164,8 +165,8 @@ class SampledSoftmaxLoss(SoftmaxLoss):
         """Check that the sampler's order of the tokens fits their frequencies in a corpus.
 
         The measure is the cross-entropy of the sampler's distribution on the tokens of the corpus:
-        −Σ frequency(id) · log P(rank of id). A sampler that draws all tokens with the same
-        probability has ln V.
+        −Σ frequency(id) · log P(rank of id). For a sampler that draws all tokens with the same
+        probability, the cross-entropy is ln V.
 
         Args:
             counts: (V,) how often each id occurs in the corpus.
@@ -174,9 +175,10 @@ class SampledSoftmaxLoss(SoftmaxLoss):
             The cross-entropy, in nats.
 
         Raises:
-            ValueError: the cross-entropy is above ln V. The message names the remedy: either the
-                ids are not sorted by frequency, or no token is much more frequent than the others.
-                Also if `counts` has another shape, or a negative number, or only zeros.
+            ValueError: the cross-entropy is above ln V, because the ids are not sorted by
+                frequency, or because no token is much more frequent than the others. The message
+                says which of the two it is, and names the remedy. Also if `counts` has another
+                shape, or a negative number, or only zeros.
         """
         frequencies = _counts(counts, self.vocab_size)
         frequencies = frequencies / frequencies.sum()  # (V,)
@@ -204,7 +206,7 @@ class SampledSoftmaxLoss(SoftmaxLoss):
 
 
 def frequency_order(counts):
-    """Sort the ids of a vocabulary by frequency, as `SampledSoftmaxLoss` takes them.
+    """Sort the ids of a vocabulary by frequency, for the argument of `SampledSoftmaxLoss`.
 
     >>> frequency_order([2, 5, 2, 9]).tolist()
     [3, 1, 0, 2]
@@ -213,8 +215,8 @@ def frequency_order(counts):
         counts: (V,) how often each id occurs.
 
     Returns:
-        (V,) long: the ids, the most frequent first. Of two ids with equal counts the lower comes
-        first.
+        (V,) long, the ids from the most frequent to the rarest. If two ids have equal counts, the
+        lower id comes first.
 
     Raises:
         ValueError: `counts` has more than one axis, or a negative number, or only zeros.
@@ -272,7 +274,7 @@ def log_uniform_sample(vocab_size, num_samples):
 
 
 def log_expected_count(ranks, vocab_size, tries):
-    """The logarithm of a rank's probability to be in the sample: log(1 − (1 − P(rank))^tries).
+    """The logarithm of the probability that a rank is in the sample: log(1 − (1 − P(rank))^tries).
 
     Since a rank is in the sample once or not at all, this probability is its expected count.
     """
@@ -282,7 +284,8 @@ def log_expected_count(ranks, vocab_size, tries):
 class _SparseRows(torch.autograd.Function):
     """`table[ids]` with a sparse gradient, which contains only these rows.
 
-    Unlike `F.embedding(..., sparse=True)` it takes tables of one axis as well, such as the bias.
+    Unlike `F.embedding(..., sparse=True)`, this function accepts tables of one axis, such as the
+    bias.
     """
 
     @staticmethod

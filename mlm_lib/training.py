@@ -21,7 +21,8 @@ from mlm_lib.optimizers import Optimizers
 
 
 def train(model, dataset, collator, config, *, out=None, resume=False, evaluate=None, callbacks=()):
-    """Trains a model in place: makes batches, takes steps, logs, evaluates, writes checkpoints::
+    """Trains a model in place. It makes batches, takes steps, logs, evaluates and writes
+    checkpoints::
 
         config = TrainingConfig(steps=1000, learning_rate=1e-3)
         history = train(model, rows, MaskingCollator(tokenizer, seed=0), config, out="run")
@@ -34,17 +35,17 @@ def train(model, dataset, collator, config, *, out=None, resume=False, evaluate=
     `torchrun` can start the program in several processes, which then share each batch.
 
     `train` seeds the global random generators of Python, numpy and torch with `config.seed`,
-    because dropout draws from them. It does not put them back afterwards. So the random numbers
-    that a program draws after `train` do not depend on the seed that the program had set before. If
-    they should depend on it, set the seed again after `train`.
+    because dropout draws from them. It does not restore the generators afterwards. So the random
+    numbers that a program draws after `train` do not depend on the seed that the program had set
+    before. If these numbers should depend on that seed, set the seed again after `train`.
 
     Args:
         model: a `MaskedLanguageModel`, a `LanguageModel`, or a masked language model of
-            transformers. Any other module will do if it takes a batch as keywords and returns a
-            mapping with `loss`, the mean over the labels that are not -100. If the batch has
-            `weights` (B,), the loss must be weighted by them. If the batch has no `labels`, as for
-            a `LanguageModel`, which predicts each token from its neighbour, the loss must be the
-            mean over all pairs of neighbouring tokens. Modules with sparse gradients, such as
+            transformers. Any other module can be trained if it takes a batch as keywords and
+            returns a mapping with `loss`, the mean over the labels that are not -100. If the batch
+            has `weights` (B,), the loss must be weighted by them. If the batch has no `labels`, as
+            for a `LanguageModel`, the loss must be the mean over all pairs of neighbouring real
+            tokens, because each pair is one prediction. Modules with sparse gradients, such as
             `nn.Embedding(..., sparse=True)`, are also trained (see `Optimizers`).
         dataset: a sequence of examples, such as a list of lists of ids. A data set of the library
             `datasets`, which is read from the disk, may be larger than the memory. If it has a
@@ -55,12 +56,13 @@ def train(model, dataset, collator, config, *, out=None, resume=False, evaluate=
             `MaskingCollator` does. If it has the methods `state_dict`, `load_state_dict` and
             `fingerprint`, they are used for checkpoints.
         config: a `TrainingConfig`.
-        out: folder for `log.jsonl` and `checkpoints/`; None writes nothing. No other program may
-            write to it at the same time. If an earlier run left a log there and no checkpoint, its
-            log is renamed `log.1.jsonl` (or the next free number), with a warning.
-        resume: go on from the last checkpoint in `out`, or begin if there is none. On a CPU, with a
-            budget in steps, the final weights are exactly those of an uninterrupted run. The run
-            goes on in the precision in which it began.
+        out: the folder for `log.jsonl` and `checkpoints/`. None: nothing is written. No other
+            program may write to this folder at the same time. If an earlier run left a log in the
+            folder and no checkpoint, the old log is renamed `log.1.jsonl`, or to the next free
+            number, with a warning.
+        resume: whether to go on from the last checkpoint in `out`. If there is no checkpoint, the
+            run begins at step 0. On a CPU, with a budget in steps, the final weights are exactly
+            those of an uninterrupted run. The run goes on in the precision in which it began.
         evaluate: called as `evaluate(model)` every `evaluate_every` steps and at the end. It
             returns a dictionary of numbers, which are added to the row of the log. A `HeldOut` is
             such an evaluation.
@@ -74,10 +76,11 @@ def train(model, dataset, collator, config, *, out=None, resume=False, evaluate=
     Raises:
         TrainingStopped: the loss or the gradient norm is NaN or infinite; the message names the
             step.
-        ValueError: the data set is empty; no step of the first 100 had a label; the model returns
-            no loss; `packing` or `head_steps` does not fit the model; the checkpoint is damaged or
-            belongs to another run.
-        TypeError: the evaluation returns a number under a name that each row has already.
+        ValueError: the data set is empty; none of the first 100 steps had a label; the model
+            returns no loss; `packing` or `head_steps` does not fit the model; the checkpoint is
+            damaged, or belongs to another run.
+        TypeError: the evaluation returns a number under a name that each row of the log has
+            already.
         FileExistsError: `out` holds checkpoints, and `resume` is False.
         BlockingIOError: another program writes to `out`.
         OSError: a checkpoint could not be written. The older checkpoints are intact.
@@ -160,7 +163,7 @@ class TrainingConfig:
 
     Args:
         steps: the number of steps of the optimizer. It may be None if `seconds` is given.
-        batch_size: rows in a step, of all processes together.
+        batch_size: the number of rows in a step, in all processes together.
         learning_rate: the peak learning rate, which is reached at the end of the warm-up.
         warmup: the number of steps in which the learning rate rises linearly to its peak. The rate
             of the first step is already above 0. A number below 1 is a fraction of the budget (of
@@ -168,37 +171,41 @@ class TrainingConfig:
         weight_decay: the weight decay of AdamW (Loshchilov & Hutter 2019). Only matrices decay;
             biases and layer norms do not.
         precision: "fp32", "bf16" or "auto". "bf16" uses torch's autocast, and the weights stay in
-            float32. "auto" takes the faster of the two on this machine (see `precision_taken`). On
-            a CPU "auto" is decided by measuring times, so name a precision if two runs must agree
-            to the bit.
+            float32. "auto" is the precision, "fp32" or "bf16", that is faster on this machine (see
+            `precision_taken`). On a CPU "auto" is decided by measuring times, so name a precision
+            if two runs must agree to the bit.
         seed: the seed for the order of the data and for dropout.
         checkpoint_every: the number of steps between two checkpoints. A checkpoint is always
             written at the end.
-        checkpoint_seconds: a checkpoint is also written when so many seconds have passed since the
-            last one. At the beginning checkpoints come sooner: after 30 seconds, after 60, after
-            120, and so on. So a run that is killed after the first 30 seconds loses at most half of
-            its time, and at most `checkpoint_seconds`. None writes no checkpoint by the clock.
+        checkpoint_seconds: a checkpoint is also written when this many seconds have passed since
+            the last checkpoint. At the beginning checkpoints come sooner: after 30 seconds, after
+            60, after 120, and so on. So a run that is killed after the first 30 seconds loses at
+            most half of its time, and at most `checkpoint_seconds`. None: no checkpoint is written
+            by the clock.
         seconds: stop after this much wall-clock time, counting all resumed runs together. The
             schedule then follows the clock, so two runs no longer agree to the bit.
         schedule: how the learning rate changes after the warm-up: "linear", "cosine", "constant",
             or "wsd" (warm-up, stable, decay: constant, with a fall in the last fifth).
-        device: "auto", "cpu", "cuda" or "mps". "auto" is a GPU if there is one.
+        device: "auto", "cpu", "cuda" or "mps". "auto" is a GPU if there is one, and otherwise the
+            CPU.
         max_grad_norm: gradients with a larger norm are scaled down to this norm.
         betas, eps: the decay rates of AdamW's two averages, and the small number in its
             denominator. The default of `eps` is BERT's.
-        log_every: a row is logged every so many steps, and at the end. None: only once, at the end.
-        evaluate_every: the same for evaluations.
-        group_by_length: put rows of similar length into one batch, which saves padding.
+        log_every: the number of steps between two rows of the log. A row is always logged at the
+            end. None: there is only this row.
+        evaluate_every: the number of steps between two evaluations. None: the model is evaluated
+            only at the end.
+        group_by_length: whether to put rows of similar length into one batch, which saves padding.
         packing: True joins the documents of a batch into one row of tokens, so that no padding is
-            computed. No document attends to another (see the lesson on the encoder of today). The
-            embedder of the model must be a `BertEncoder` or a `ModernEncoder`. Its attribute
-            `unpadded` stays True after the training. False leaves the encoder as it is.
-        keep: the number of checkpoints that are kept, the last ones.
+            computed. No document attends to another document (see lesson 18). The embedder of the
+            model must be a `BertEncoder` or a `ModernEncoder`. The attribute `unpadded` of the
+            embedder stays True after the training. False leaves the encoder as it is.
+        keep: the number of checkpoints that are kept. These are the last checkpoints.
         progress: True shows a progress bar, False shows nothing. None shows a bar in a terminal,
             nothing in a notebook, and elsewhere, as in a batch job, a line from time to time.
         optimizer: "adamw", or "muon", which trains the matrices inside the network by Muon and
             everything else by AdamW, with the same weight decay (see `Optimizers`).
-        inner_learning_rate: the peak learning rate of Muon. None: the same as `learning_rate`.
+        inner_learning_rate: the peak learning rate of Muon. None: the value of `learning_rate`.
         gradient_accumulation_steps: the number of parts in which each batch is computed, one after
             another. Use more than 1 if a batch does not fit into the memory. The gradients of the
             parts are added, each weighted by its number of labels. The step is that of the whole
@@ -206,7 +213,8 @@ class TrainingConfig:
         head_steps: in the first `head_steps` steps only the weights outside `model.embedder` are
             trained, so that a head with random weights does not spoil a trained encoder. A word
             embedding that the head shares with the encoder belongs to the encoder.
-        evaluate_at_start: also evaluate before the first step. The numbers are a row of step 0.
+        evaluate_at_start: whether to evaluate also before the first step. The numbers are logged as
+            the row of step 0.
 
     Raises:
         ValueError: a value is outside its range.
@@ -266,8 +274,8 @@ class TrainingConfig:
             raise ValueError("without steps, give seconds, and warmup as a share below 1")
 
     def learning_rate_at(self, step, seconds=0.0):
-        """The learning rate of a step. The first step has the number 0. `seconds` is the time since
-        the start of the run.
+        """The learning rate of a step. The first step has the number 0. The argument `seconds` is
+        the time since the start of the run.
 
         >>> config = TrainingConfig(steps=10, warmup=4, learning_rate=1.0)
         >>> [round(config.learning_rate_at(step), 2) for step in range(10)]
@@ -288,7 +296,7 @@ class TrainingConfig:
         return self.learning_rate * max(0.0, SCHEDULES[self.schedule](after_warm_up))
 
     def over(self, step, seconds):
-        """Whether the budget is used up after so many steps and seconds."""
+        """Whether the budget is used up after this many steps and seconds."""
         late = self.seconds is not None and seconds >= self.seconds
         return late or (self.steps is not None and step >= self.steps)
 
@@ -300,19 +308,20 @@ class HeldOut:
     """An evaluation: the loss on held-out examples. The examples are masked only once, when the
     `HeldOut` is made.
 
-    Every model, and every evaluation of a run, is asked for the same tokens, so that the losses can
-    be compared. Give it to `train` as `evaluate`, or call it::
+    Every model, and every evaluation of a run, has to predict the same tokens, so that the losses
+    can be compared. Pass a `HeldOut` to `train` as the argument `evaluate`, or call it::
 
         evaluate = HeldOut(held_out_rows, MaskingCollator(tokenizer, seed=1))
         evaluate(model)  # {"held_out_loss": 5.83}
 
-    Calling it returns `{name: loss}`, the mean over all masked tokens in nats. The model's modes,
-    training or evaluation, are afterwards as they were.
+    The call returns `{name: loss}`. The loss is the mean over all masked tokens, in nats, that is,
+    with the natural logarithm. Afterwards each part of the model is in the mode, training or
+    evaluation, in which it was before.
 
     Args:
         examples: held-out examples.
-        collator: masks them. Give it a seed of its own.
-        batch_size: rows in a batch. Rows of similar length share a batch.
+        collator: the collator that masks the examples. Give it a seed of its own.
+        batch_size: the number of rows in a batch. Rows of similar length share a batch.
         name: the key of the loss in the dictionary that is returned.
 
     Raises:
@@ -345,9 +354,9 @@ class ShowPredictions:
     """A callback that prints the likeliest tokens for the blanks of some sentences.
 
     Args:
-        tokenizer: ours, or one of transformers.
+        tokenizer: a `WordPieceTokenizer` or a tokenizer of transformers.
         sentences: texts with at least one `[MASK]`.
-        every: it prints every so many steps.
+        every: the number of steps between two printouts.
         top_k: the number of tokens that are shown for a blank.
 
     Raises:

@@ -81,8 +81,9 @@ class DataMixture:
         """Makes rows of at most `max_length` ids from all texts.
 
         Args:
-            tokenizer: ours or transformers'. Ours is converted first, because transformers'
-                compiled tokenizer makes the same ids and is much faster.
+            tokenizer: a `WordPieceTokenizer` or a tokenizer of transformers. A `WordPieceTokenizer`
+                is converted first, because the compiled tokenizer of transformers gives the same
+                ids and is much faster.
             max_length: the length of the longest row, with `[CLS]` and `[SEP]`; at least 3.
 
         Raises:
@@ -171,8 +172,8 @@ class TextCorpus:
             None there are no blocks.
         validation: a file or folder of texts to evaluate on. Then no text of `corpus` is held out.
             If that file is inside the folder `corpus`, it is not trained on.
-        validation_share: the share of the texts that is held out. None means a tenth, or, for a
-            data set of the hub that has a validation split, that split.
+        validation_share: the share of the texts that is held out. If None: a hub data set's
+            validation split if it has one; else a tenth of the texts.
 
     Attributes:
         train, validation, test: the lists of texts to train on, held out, and not used.
@@ -265,10 +266,11 @@ class GrammarCorpus:
         documents: how many documents an epoch contains.
         held_out: how many documents are held out. With 0 there is neither an evaluation nor a
             floor.
-        worlds: names of the grammar's topics; None takes all of them.
-        longest: keep only documents of at most this many words; None keeps all. The floor is
-            unaffected, because it conditions on each document's length.
-        seed: seed of the documents to train on. The held-out documents are the same for every seed.
+        worlds: the names of the grammar's topics to use. None: all topics are used.
+        longest: keep only documents of at most this many words. None: all documents are kept. The
+            floor stays the same, because the ideal reader knows the length of each document.
+        seed: the seed of the documents to train on. The held-out documents are the same for every
+            seed.
     """
 
     name = "grammar"

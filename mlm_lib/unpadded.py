@@ -2,13 +2,14 @@
 
 Most layers treat each token by itself. Such a layer does not have to know where a document ends, so
 it is given the real tokens of all documents in one row, (N, H) instead of (B, T, H). Only attention
-has to know, and it mixes each document by itself. An encoder does not ask which of the two forms a
-batch has: `Padded` and `Unpadded` have the same methods.
+has to know where documents end, because tokens attend only to tokens of their own document. A batch
+has one of two forms: `Padded`, with padding, or `Unpadded`, without. Both classes have the same
+methods, so an encoder does not have to know which form a batch has.
 
 Portes et al. (2023) and ModernBERT (Warner et al. 2024) compute no padding either, with a kernel
-for GPUs; torch has such a kernel since 2.10. On a CPU, one call of attention for all documents of
-one length was the fastest of the ways that we measured (`python -m benchmarks.modern --ways`).
-Built in the lesson on the encoder of today.
+for GPUs; torch has had such a kernel since version 2.10. On a CPU, one call of attention for all
+documents of one length was the fastest of the ways that we measured. To measure them again, run
+`python -m benchmarks.modern --ways`. Built in lesson 18.
 """
 
 import torch
@@ -19,18 +20,19 @@ try:
 except ImportError:  # an older torch, which has no such kernel
     varlen_attn = None
 
-# A document of this many half windows, or more, is mixed window by window. Each piece of two half
-# windows attends to four half windows, so that from this length on at most half of all pairs are
-# computed, which pays for the cutting.
+# Attention in a document of this many half windows, or more, is computed window by window. Each
+# piece of two half windows attends to four half windows, so that from this length on at most half
+# of all pairs are computed. This saves more time than it takes to cut the document into pieces.
 LONG_DOCUMENT = 8
-FAR_AWAY = -(10**9)  # a position that no token can see; it is given to what fills up a window
+FAR_AWAY = -(10**9)  # the position of the filling at the ends of a window, which no token can see
 
 
 class Padded:
-    """A batch as it came, (B, T, ...): padding is computed, hidden as a key, and set to 0.
+    """A batch as it came, (B, T, ...). Padding is computed as well, but no real token attends to
+    padding, and the results at padding are set to 0.
 
     Args:
-        real: (B, T) bool, True at real tokens; None if nothing is padded.
+        real: (B, T) bool, True at real tokens. None: there is no padding.
         shape: B and T.
         device: the device of the batch.
     """
@@ -41,11 +43,13 @@ class Padded:
         self.masks = {}  # {half window: mask}; layers with the same half window share one
 
     def take(self, rows):
-        """The rows (B, T, ...) in this form, which is (B, T, ...) again."""
+        """Returns the rows (B, T, ...) unchanged, because this form keeps the padding."""
         return rows
 
     def put(self, rows, select=None):
-        """The rows (B, T, ...) with 0 at padding; with `select`, only those that it picks."""
+        """The rows (B, T, ...) with 0 at padding; with `select`, only the vectors that `select`
+        picks of them.
+        """
         if self.real is not None:
             rows = rows.masked_fill(~self.real[..., None], 0.0)
         return rows if select is None else select(rows)
@@ -57,11 +61,11 @@ class Padded:
 
         Args:
             query, key, value: (B, T, A, D).
-            attend: the attention to use, called with query, key and value (B, A, T, D), a mask
-                [query, key] or None, and `dropout_p`. It returns mixed values and weights, as
-                `encoder.attend` does.
-            half_window: how many positions to each side a token attends to; None: the whole
-                document.
+            attend: the attention to use. This function is called with query, key and value
+                (B, A, T, D), a mask indexed by [query, key] or None, and `dropout_p`. It returns
+                mixed values and weights, as `encoder.attend` does.
+            half_window: how many positions to each side a token attends to. None: the token attends
+                to the whole document.
             dropout_p: the probability that an attention weight is dropped.
 
         Returns:
@@ -73,7 +77,8 @@ class Padded:
         return mixed.transpose(1, 2).flatten(2), weights
 
     def _mask(self, half_window):
-        """The keys that each query may attend to, (B or 1, 1, T or 1, T) bool, or None for all.
+        """The keys that each query may attend to, (B or 1, 1, T or 1, T) bool. None: every query
+        may attend to all keys.
 
         Every query may attend to at least one key, because otherwise attention would give NaN.
         """
@@ -90,14 +95,16 @@ class Padded:
 
 
 class Unpadded:
-    """Only the real tokens of a batch, (N, ...), one document after the other, the shortest first.
+    """Only the real tokens of a batch, (N, ...), one document after the other, the shortest
+    document first.
 
-    Positions are those in the padded row. A document with padding in between therefore keeps the
-    distances between its tokens.
+    The position of a token is its position in the padded row. If there is padding between the
+    tokens of a document, their distances therefore stay the same.
 
     Args:
-        real: (B, T) bool, True at real tokens. It has to be on the CPU, because all calls are
-            planned from it; on a GPU each look at its values would synchronise.
+        real: (B, T) bool, True at real tokens. The tensor has to be on the CPU, because all calls
+            are planned from its values. Reading these values from a GPU would make Python wait each
+            time until the GPU has finished.
         device: the device of the batch.
     """
 
@@ -112,8 +119,8 @@ class Unpadded:
         counted = zip(*lengths[lengths > 0].unique(return_counts=True))
         self.calls = [(count.item(), length.item()) for length, count in counted]
         self.plans = {}  # {half window: plan}; layers with the same half window share one
-        # The kernel for GPUs is told where documents end. It counts distances by token, so it can
-        # be used only if no document has padding in between.
+        # The kernel for GPUs is given the places where documents end. The kernel counts distances
+        # in tokens, so it can be used only if no document has padding between its tokens.
         ends = F.pad(lengths[order].cumsum(0), (1, 0)).int()  # (B + 1,)
         steps = self.places.diff()[documents.diff() == 0]  # between neighbours of one document
         self.without_gaps = len(documents) > 0 and bool((steps == 1).all())
@@ -122,19 +129,19 @@ class Unpadded:
         )
 
     def take(self, rows):
-        """The rows (B, T, ...) in this form, (N, ...)."""
+        """Takes the real tokens out of rows (B, T, ...), and returns them as (N, ...)."""
         return rows.flatten(0, 1).index_select(0, self.index)
 
     def put(self, rows):
-        """Rows (N, ...) back in the padded form (B, T, ...), with 0 at padding."""
+        """Puts rows (N, ...) back into the padded form (B, T, ...), with 0 at padding."""
         full = rows.new_zeros(self.shape.numel(), *rows.shape[1:])
         return full.index_copy(0, self.index, rows).unflatten(0, self.shape)
 
     def pick(self, rows, select):
-        """The rows of (N, H) that `select` would pick of the padded form (B, T, H).
+        """The rows of (N, H) that `select` would pick from the padded form (B, T, H).
 
-        The padded form is not made: `select` is given a tensor (B, T, 1) that holds the number of
-        each row among the N, and −1 at padding.
+        The padded form is not made. Instead, `select` is given a tensor (B, T, 1) that holds, for
+        each real token, its number from 0 to N − 1, and −1 at padding.
 
         Returns:
             (..., H), 0 where `select` picked padding.
@@ -153,9 +160,10 @@ class Unpadded:
     def mix(self, query, key, value, attend, half_window=None, *, dropout_p=0.0):
         """Attention within each document.
 
-        There are three ways to compute it, and the first that can be used is used: a kernel for all
-        documents at once, on a GPU; for long documents with a half window, window by window; and
-        otherwise one call of `attend` for all documents of one length.
+        There are three ways to compute attention. On a GPU, a kernel computes all documents at
+        once, if it can be used. Otherwise long documents with a half window are computed window by
+        window. All other documents are computed by one call of `attend` for all documents of one
+        length.
 
         Args:
             query, key, value: (N, A, D).
@@ -186,7 +194,9 @@ class Unpadded:
         return on_gpu and half and bool(varlen_attn) and self.without_gaps and not dropout_p
 
     def _mix_in_kernel(self, query, key, value, half_window):
-        """Attention in one call for all documents: (N, A, D) thrice to (N, A·D)."""
+        """Attention in one call for all documents. The three arguments are (N, A, D), and the
+        result is (N, A·D).
+        """
         window = (-1, -1) if half_window is None else (half_window, half_window)
         longest = self.calls[-1][1]
         parts = (part.contiguous() for part in (query, key, value))
@@ -194,9 +204,10 @@ class Unpadded:
         return varlen_attn(*parts, *sizes, window_size=window).flatten(1)
 
     def _plan(self, half_window, query):
-        """For each call, whether it goes window by window, and its mask on the device of `query`.
+        """For each call, whether attention is computed window by window, and the mask of the call
+        on the device of `query`.
 
-        A mask is None where every token may attend to its whole document.
+        A mask is None if every token may attend to its whole document.
         """
         if half_window not in self.plans:
             plan, sizes = [], [b * t for b, t in self.calls]
@@ -210,15 +221,15 @@ class Unpadded:
 
 
 def _plan_of_call(positions, half_window):
-    """Whether documents of one length go window by window, and the mask of their attention.
+    """Whether attention in documents of one length is computed window by window, and its mask.
 
     Args:
-        positions: (b, t), of each token in its row.
+        positions: (b, t), the position of each token in its row.
         half_window: as for `Padded.mix`.
 
     Returns:
-        (False, None) where every token may attend to its whole document; otherwise (False, a mask
-        (b, 1, t, t)), or (True, the mask that `_mix_in_windows` takes).
+        (False, None) if every token may attend to its whole document; otherwise (False, mask), with
+        the mask (b, 1, t, t), or (True, mask), with the mask that `_mix_in_windows` takes.
     """
     t = positions.shape[1]
     if half_window is None or (positions[:, -1] - positions[:, 0]).max() <= half_window:
@@ -233,9 +244,9 @@ def _plan_of_call(positions, half_window):
 
 
 def _pieces(rows, half_window, filler):
-    """Documents cut into n pieces of two half windows; the last piece is filled up.
+    """Cuts documents (b, A, t, D) into n pieces of two half windows, (b·n, A, 2·half_window, D).
 
-    (b, A, t, D) to (b·n, A, 2·half_window, D).
+    The last piece is filled up with `filler`.
     """
     wide = 2 * half_window
     more = -rows.shape[2] % wide
@@ -244,10 +255,11 @@ def _pieces(rows, half_window, filler):
 
 
 def _windows(rows, half_window, filler):
-    """For each of the `_pieces` all that it may attend to: the piece and a half window around it.
+    """For each of the `_pieces`, everything to which its tokens may attend: the piece itself and a
+    half window on each side of it. Documents (b, A, t, D) give (b·n, A, 4·half_window, D).
 
-    Tokens of a document are at least as far apart by position as by number, so that no other token
-    is near enough. (b, A, t, D) to (b·n, A, 4·half_window, D).
+    Two tokens of a document are at least as far apart in position as in number, so no token outside
+    this window is near enough.
     """
     wide = 2 * half_window
     more = -rows.shape[2] % wide
@@ -257,9 +269,9 @@ def _windows(rows, half_window, filler):
 
 
 def _mix_in_windows(query, key, value, mask, attend, half_window, dropout_p):
-    """Attention of long documents: (b, A, t, D) thrice to (b, A, t, D).
+    """Attention of long documents. The three arguments and the result are (b, A, t, D).
 
-    It costs t times the width of the window, and not t times t.
+    The cost is t times the width of the window, and not t times t.
     """
     b, _, t, _ = query.shape
     asking = _pieces(query, half_window, 0)

@@ -1,11 +1,15 @@
 """WordPiece: learns a vocabulary of word pieces, and splits any text into these pieces.
 
-A text becomes tokens in three steps. It is normalised and split into words (`words.py`). Then each
-word is split into pieces of the vocabulary, from the left, always by the longest piece that fits.
-Pieces that continue a word begin with `##`.
+A text becomes tokens in three steps. First the text is normalised, and then it is split into words
+(both in `words.py`). Then each word is split from the left: each time, the longest piece of the
+vocabulary that fits is taken. Pieces that continue a word begin with `##`.
+
+With the same vocabulary, this module gives the same ids as the `tokenizers` library. The two
+trainers may learn different vocabularies if pairs have equal counts; see
+`WordPieceTokenizer.train`.
 
 Sources: Wu et al. 2016 (the method), Devlin et al. 2019 (its use in BERT), and the `tokenizers`
-library, whose ids equal those of this file. Built in lesson 01.
+library. Built in lesson 01.
 """
 
 import heapq
@@ -40,7 +44,8 @@ _CACHE_SIZE = 1 << 17  # stretches of text whose pieces are remembered
 
 
 class WordPieceTokenizer:
-    """Splits texts into word pieces, with the same ids as `BertTokenizerFast` of transformers.
+    """Splits texts into word pieces. The ids are the same as those of transformers'
+    `BertTokenizerFast` with the same vocabulary.
 
     >>> texts = ["stones and a stone", "a stone"]
     >>> tokenizer = WordPieceTokenizer.train(texts, 30, min_frequency=1)
@@ -91,20 +96,22 @@ class WordPieceTokenizer:
     ):  # fmt: skip
         """Learns a vocabulary: it merges the most frequent pair of neighbouring pieces repeatedly.
 
-        Of pairs with equal counts, the alphabetically first is merged. So the same texts give the
-        same vocabulary, whatever their order. The trainer of `tokenizers` breaks ties by internal
-        ids instead; wherever one pair is more frequent than all others, both make the same merge.
+        If several pairs have the same count, the pair that comes first in the alphabet is merged.
+        Therefore the same texts give the same vocabulary in whatever order they come. For pairs
+        with equal counts, the trainer of `tokenizers` chooses in another way, so its vocabulary
+        can differ. If one pair is more frequent than all others, both trainers merge this pair.
 
         Args:
             texts: an iterable of str.
-            vocab_size: the number of tokens to stop at. The vocabulary is smaller if no pairs are
-                left.
+            vocab_size: the number of tokens at which training stops. The vocabulary is smaller if
+                no pairs are left before that.
             min_frequency: a pair that occurs less often is not merged.
             lowercase: whether texts are lower-cased and stripped of accents first.
             limit_alphabet: how many of the most frequent characters to keep; None keeps all. A word
                 with any other character becomes `[UNK]`.
             initial_alphabet: characters to keep even if the texts do not have them, such as
-                `string.printable`; a str or a list. They count towards `limit_alphabet`.
+                `string.printable`; a str or a list. These characters are included in the number
+                `limit_alphabet`.
 
         Returns:
             A new tokenizer.
@@ -149,15 +156,16 @@ class WordPieceTokenizer:
     def from_vocab(cls, path, *, lowercase=None):
         """Reads a tokenizer from a `vocab.txt`, which has one token per line in the order of ids.
 
-        transformers and `save_pretrained` write two more files to its folder, `tokenizer.json` and
-        `tokenizer_config.json`, with the settings of the tokenizer. Both are read, so that a cased
-        tokenizer is cased again. transformers 5 writes no `vocab.txt`; then the vocabulary of
-        `tokenizer.json` is used.
+        When transformers or our `save_pretrained` saves a tokenizer, the folder of `vocab.txt` also
+        has the files `tokenizer.json` and `tokenizer_config.json`, with the settings of the
+        tokenizer. Both files are read, so a tokenizer that was saved without lower-casing is loaded
+        without it. transformers 5 writes no `vocab.txt`; then the vocabulary of `tokenizer.json` is
+        used.
 
         Args:
-            path: the file, or its folder.
-            lowercase: whether texts are lower-cased and stripped of accents first. None takes what
-                the files beside `vocab.txt` say, and True if they say nothing.
+            path: the file `vocab.txt`, or the folder of the saved tokenizer.
+            lowercase: whether texts are lower-cased and stripped of accents first. If None, the
+                setting in the files beside `vocab.txt` is used; if they have none, True is used.
 
         Raises:
             ValueError: a token is on two lines, or a special token is missing; the files contradict
@@ -165,8 +173,8 @@ class WordPieceTokenizer:
                 lower-casing without stripping accents. `load_checkpoint` opens such a tokenizer.
 
         Warns:
-            UserWarning: the vocabulary has capital letters or accents, but texts will lose them,
-                although no argument asks for that.
+            UserWarning: `lowercase` was not given, and texts will be lower-cased and stripped of
+                accents although the vocabulary has words with capital letters or accents.
         """
         path = _vocab_file(path)
         settings = _settings_beside(path)
@@ -187,10 +195,12 @@ class WordPieceTokenizer:
         return cls(vocab, lowercase=lower)
 
     def save(self, path):
-        """Writes `vocab.txt`. A crash leaves the old file or the new one, never half of it.
+        """Writes the vocabulary to a file, one token per line, in the order of ids.
+
+        After a crash there is either the whole old file or the whole new file, never half a file.
 
         Args:
-            path: the file, or a folder, in which it is called `vocab.txt`.
+            path: a file, or a folder; in a folder, the file is named `vocab.txt`.
 
         Raises:
             ValueError: the ids have gaps, or a token contains the end of a line.
@@ -203,7 +213,9 @@ class WordPieceTokenizer:
         write(path, "".join(token + "\n" for token in self.vocab))
 
     def to_hf(self):
-        """The same tokenizer as a `BertTokenizerFast`, which is compiled and much faster."""
+        """Converts this tokenizer to a `BertTokenizerFast`, which is compiled and much faster than
+        this class.
+        """
         from transformers import BertTokenizerFast
 
         return BertTokenizerFast(vocab=dict(self.vocab), do_lower_case=self.lowercase)
@@ -236,10 +248,11 @@ class WordPieceTokenizer:
         return [self.cls_token_id, *ids, self.sep_token_id] if add_special_tokens else ids
 
     def decode(self, ids):
-        """A readable text from ids: pieces are joined, and marks follow a word without a space.
+        """A readable text from ids: the pieces of a word are joined, and there is no space before
+        a punctuation mark such as a full stop or a comma.
 
-        It is not always the text that was encoded, because case, accents and the width of white
-        space are lost in encoding.
+        The result is not always the text that was encoded, because encoding loses the amount of
+        white space and, with `lowercase`, also case and accents.
 
         Raises:
             KeyError: an id is not in the vocabulary.
@@ -270,8 +283,8 @@ def match_longest(word, vocab):
         vocab: the pieces, as a dictionary or a set.
 
     Returns:
-        A list of pieces; `["[UNK]"]` for the whole word if no piece fits somewhere, or if the word
-        has more than 100 characters.
+        A list of pieces. The whole word becomes `["[UNK]"]` if at some place in the word no piece
+        fits, or if the word has more than 100 characters.
     """
     if len(word) > MAX_WORD_LENGTH:
         return ["[UNK]"]
@@ -335,8 +348,9 @@ def merges(symbols, counts, min_frequency):
         for pair in zip(parts, parts[1:]):
             pair_counts[pair] += counts[word]
             where[pair].add(word)
-    # 2. A heap gives the pair with the largest count; of equal counts, the alphabetically first.
-    #    An entry may be out of date, so it is used only if it equals the present count of its pair.
+    # 2. A heap gives the pair with the largest count. If several pairs have this count, it gives
+    #    the pair that comes first in the alphabet. An entry of the heap may be out of date, so it
+    #    is used only if its count equals the present count of its pair.
     heap = [(-count, pair) for pair, count in pair_counts.items()]
     heapq.heapify(heap)
     while heap:
@@ -433,7 +447,7 @@ def _settings_beside(path):
 
 
 def _refuse_other_tokenizers(path, settings, lowercase):
-    """Refuses settings with which transformers' tokenizer would make other ids than this class."""
+    """Refuses settings with which transformers' tokenizer would give other ids than this class."""
     ours = SPECIAL_TOKEN_NAMES | {
         "strip_accents": lowercase,
         "tokenize_chinese_chars": True,

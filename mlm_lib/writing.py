@@ -1,20 +1,22 @@
 """Generate texts with a masked language model. Built in lesson 17.
 
 `write` starts with a text of `[MASK]` tokens only. At each step the model predicts the token at
-every blank, some blanks are filled, and the next step sees them. If one blank is filled at a time,
-at a position that is chosen by what is visible, then the texts have exactly the probabilities that
-the chain rule gives with the model's predictions. Two shortcuts change these probabilities::
+every blank, and some blanks are filled. In the next step the model sees the new tokens. Suppose
+that one blank is filled at a time, and that its position depends only on the visible tokens. Then
+the texts have exactly the probabilities that the chain rule gives with the model's predictions. Two
+shortcuts change these probabilities::
 
   several tokens in a step           are drawn independently of each other, given what is visible
   choosing the position by the draw  keeps likely tokens more often than their probability says
 
-`IdealReader` is the best possible model for texts of a `Grammar`, to compare a trained model with.
+`IdealReader` is the best possible model for texts of a `Grammar`. A trained model can be compared
+with it.
 
 Sources: Sahoo et al. 2024 (random positions), Chang et al. 2022 (MaskGIT: confidence, the cosine
 schedule), Nie et al. 2025 (LLaDA: draw everywhere, then keep), Wu et al. 2025 (Fast-dLLM: a
-threshold). Tokens are drawn by inverse transform sampling in float64. Gumbel noise in float32 is at
-most 16.6, so that unlikely tokens are drawn too rarely, as at a lower temperature (Zheng et al.
-2024).
+threshold). Tokens are drawn by inverse transform sampling in float64. The usual alternative, Gumbel
+noise in float32, is at most 16.6, so that unlikely tokens would be drawn too rarely, as at a lower
+temperature (Zheng et al. 2024).
 """
 
 import hashlib
@@ -31,7 +33,7 @@ from mlm_lib.labels import IGNORE
 
 RULES = ("random", "confident", "threshold", "keep_confident", "greedy")
 SCHEDULES = ("equal", "cosine")
-DIGITS = 6  # confidences that agree in so many digits count as equal, because the rest is rounding
+DIGITS = 6  # confidences with the same first 6 digits count as equal; later digits are rounding
 
 
 def write(
@@ -52,28 +54,31 @@ def write(
               distribution. With one token per step the texts have exactly the probabilities of the
               chain rule.
             - "confident": the blanks at which the most likely token has the highest probability.
-              Their tokens are drawn. With one token per step this is exact, too.
+              Their tokens are drawn from the model's distribution. With one token per step the
+              texts have exactly the probabilities of the chain rule, too.
             - "threshold": all blanks at which the most likely token has a probability above
-              `threshold`, or the single most confident blank if there is none. Their tokens are
-              drawn. The number of steps follows from the text.
+              `threshold`, or the single most confident blank if there is no such blank. Their
+              tokens are drawn from the model's distribution. The number of steps is not given; it
+              depends on how many blanks are above the threshold in each step.
             - "keep_confident": tokens are drawn at all blanks, and the most likely draws are kept.
               The texts are biased towards likely tokens.
-            - "greedy": the blanks of "confident", but with the most likely token instead of a drawn
-              one.
+            - "greedy": the blanks of "confident", but filled with the most likely token instead of
+              a drawn token.
 
         temperature: the logits are divided by this number before a token is drawn. Confidence is
             computed from the original logits.
         given: for each text either a list of its ids, with `[MASK]` at the blanks, or None for a
-            text of blanks only. None for the whole argument: all texts are blank. A text without
-            blanks is returned as it is.
-        seed: a text gets its own random numbers from the seed and its position in the list. So it
-            depends neither on the other texts nor on `batch_size`.
+            text of blanks only. If the whole argument is None, all texts start with blanks only. A
+            text without blanks is returned as it is.
+        seed: each text gets random numbers of its own, which depend on the seed and on the position
+            of the text in the list. So a text depends neither on the other texts nor on
+            `batch_size`.
         schedule: "equal" for the same number of tokens in each step, or "cosine" for few tokens in
             the first steps and many in the last; see `reveal_counts`.
         threshold: the probability for the rule "threshold".
         batch_size: how many texts the model reads at once.
         watch: a function `watch(step, rows)` that is called after each step with the texts as lists
-            of ids, with `[MASK]` at the blanks that are left. None: no function.
+            of ids, with `[MASK]` at the blanks that are left. None: no function is called.
 
     Returns:
         A list of lists of ids, without `[CLS]` and `[SEP]`. No special token is ever written.
@@ -213,7 +218,9 @@ class _Writer:
         return [draft.blanks[number] for number in sorted(order.tolist())]
 
     def _choose(self, draft, confidence):
-        """The numbers of the blanks that are filled; of equally confident blanks, the first."""
+        """The numbers of the blanks that are filled. If blanks are equally confident, the first of
+        them are filled.
+        """
         if self.rule == "random":
             return list(range(len(confidence)))
         order = confidence.round(decimals=DIGITS).argsort(descending=True, stable=True)
@@ -249,7 +256,7 @@ def sample_tokens(probabilities, uniform):
 
     Args:
         probabilities: (N, V), 0 or larger. A row need not sum to 1. Use float64, because in float32
-            the sum over a large vocabulary loses the unlikely tokens.
+            the rounding of the cumulative sum over a large vocabulary loses the unlikely tokens.
         uniform: (N,) in [0, 1).
 
     Returns:
@@ -268,10 +275,10 @@ def sample_tokens(probabilities, uniform):
 
 
 class IdealReader(nn.Module):
-    """The best possible masked language model for texts of a `Grammar` (the Bayes-optimal one).
+    """The best possible masked language model for texts of a `Grammar`: the Bayes-optimal model.
 
     At each `[MASK]` it gives P(word | the visible words, their positions, the length of the text)
-    exactly. It can be used wherever a model can: in `nelbo`, `write`, `fill_mask` and
+    exactly. It can be used in place of a trained model in `nelbo`, `write`, `fill_mask` and
     `masked_answers`. It has no weights and is not trained. It computes on the CPU in float64.
 
     Args:
@@ -313,8 +320,8 @@ class IdealReader(nn.Module):
             mean over the labels, in nats.
 
         Raises:
-            ValueError: the grammar has no document of this length; or, unless `lost`, no document
-                with these visible words.
+            ValueError: the grammar has no document of this length; or `lost` is False and the
+                grammar has no document with these visible words.
         """
         frame = torch.tensor(self.frame)
         places = [(~torch.isin(row, frame)).nonzero()[:, 0] for row in input_ids.cpu()]
