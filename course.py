@@ -823,6 +823,8 @@ def lesson(args) -> int:
     steps = {}
     if args.text:
         steps["text"] = [*python, "jupytext", "--to", "py:percent", "--output", draft, path]
+        # They are written again when the lesson is stored.
+        steps["links"] = [sys.executable, ROOT / "tools" / "glossary_links.py", draft]
     else:
         shutil.copyfile(path, copy)
         if draft.exists() and draft.stat().st_mtime > path.stat().st_mtime:

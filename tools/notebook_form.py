@@ -13,15 +13,19 @@ from pathlib import Path
 import nbformat
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
+from glossary_links import link_first_uses
 from notebook_doors import is_guard, set_doors
 
 from classroom.lab import MARK, POINTS
+from docs.site import glossary
 from mlm_lib.plots import bundle
 
 # Tags of cells of which a part is folded and opens on a click.
 FOLDED = "hide-output"  # the output, in a cell that answers a prediction
 SET_UP = "hide-input"  # the code, in cells of imports and of checks of the parameters
 ANSWER = "hide-cell"  # code and output, in a cell that answers a task of "Your turn"
+
+LESSON = re.compile(r"\d\d_\w+(?<!_lab)\.ipynb")  # the name of its file
 
 # In the title cell of a lesson, with the second part if there is a section "Deeper".
 MINUTES = re.compile(r"\S+(?: \d+)? minutes to read(?:, and \d+ more for Deeper)?")
@@ -31,10 +35,15 @@ def normalised(notebook, path=None):
     """The notebook in its stored form: without traces of who executed it and when, without the
     empty outputs that a `LiveCurve` leaves, and with the pieces of each output stream joined. If
     `path` says where the notebook is stored, it also gets the cell and the link of
-    `notebook_doors`."""
+    `notebook_doors`, and a lesson the links of `glossary_links`."""
     notebook = nbformat.from_dict(notebook)
     if path is not None:
         set_doors(notebook, path)
+    if path is not None and LESSON.fullmatch(Path(path).name):
+        main, deeper = main_path_and_deeper(notebook)  # who leaves Deeper out meets each link, too
+        not_terms = notebook.metadata.get("mlm_course", {}).get("not_terms", [])
+        entries = glossary.entries(glossary.FILE.read_text("utf-8"))
+        link_first_uses([*main, *deeper], entries, not_terms)
     notebook.metadata = nbformat.from_dict(
         {
             "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},

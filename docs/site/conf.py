@@ -13,8 +13,8 @@ language = "en"
 
 extensions = [
     *("myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.githubpages"),
-    *("ext.first_use", "ext.heard", "ext.lesson_map", "ext.mathml", "ext.names"),
-    *("ext.quiz", "ext.stored_figure"),
+    *("ext.heard", "ext.lesson_map", "ext.mathml", "ext.names"),
+    *("ext.quiz", "ext.stored_figure", "ext.terms"),
 ]
 templates_path = ["templates"]
 html_context = {"blank": tags.has("blank")}  # noqa: F821 (Sphinx gives the tags)

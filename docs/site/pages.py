@@ -12,6 +12,7 @@ from pathlib import Path
 
 from classroom.edition import student_edition
 from classroom.lab import labs
+from docs.site import glossary
 
 ROOT = Path(__file__).resolve().parents[2]
 MODULE = re.compile(r"`mlm_lib/(\w+)\.py`")
@@ -23,6 +24,9 @@ def gather(folder: Path) -> None:
     (folder / "api").mkdir()
     for page in (ROOT / "docs").glob("*.md"):
         shutil.copy(page, folder)
+    # Pages of docs/ are at the top of the folder, beside notebooks/.
+    told = glossary.FILE.read_text("utf-8").replace("](../notebooks/", "](notebooks/")
+    (folder / glossary.FILE.name).write_text(glossary.page(told), "utf-8")
     shutil.copytree(ROOT / "docs" / "curves", folder / "curves")
     shutil.copy(ROOT / "benchmarks" / "README.md", folder / "benchmarks.md")
     lessons, titles = sorted((ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb")), {}
@@ -37,11 +41,14 @@ def gather(folder: Path) -> None:
 
 def lesson_page(lesson: Path) -> str:
     """A lesson with two cells that only the site shows: the link to its slides, and its questions
-    before the references."""
-    # The pages of docs/ are at the top of the folder.
-    told = lesson.read_text("utf-8").replace("](../docs/", "](../")
-    notebook = json.loads(told)
-    cells = notebook["cells"]
+    before the references. Links to the glossary become Sphinx's references to its terms."""
+    notebook = json.loads(lesson.read_text("utf-8"))
+    cells, terms = notebook["cells"], glossary.entries(glossary.FILE.read_text("utf-8"))
+    for cell in cells:
+        if cell["cell_type"] == "markdown":
+            told = glossary.with_roles("".join(cell["source"]), terms)
+            # The pages of docs/ are at the top of the folder.
+            cell["source"] = told.replace("](../docs/", "](../")
     (end,) = [at for at, cell in enumerate(cells) if "".join(cell["source"]).startswith(END)]
     for place, name, text in ((end, "quiz", QUIZ), (1, "slides", SLIDES)):
         source = text.format(number=lesson.name[:2], stem=lesson.stem)

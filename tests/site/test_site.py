@@ -16,6 +16,7 @@ from classroom.questions import questions
 
 sys.path.insert(0, str(ROOT))
 from docs.site import build as site_builder
+from docs.site import glossary
 from docs.site import pages as site_pages
 from docs.site.moved import MOVED
 
@@ -183,27 +184,20 @@ def test_formulas_need_no_script(pages):
 # ---- the glossary and the package ----------------------------------------------------------------
 
 
-def entries():
-    """The glossary's text as it was written: [(terms, definition, lesson)]."""
-    body = (ROOT / "docs" / "glossary.md").read_text("utf-8").split(":sorted:")[1]
-    for block in body.strip().removesuffix("```").strip().split("\n\n"):
-        *terms, meaning = block.splitlines()
-        yield terms, meaning.strip(), re.search(r"\[Lesson (\d\d)\]\(notebooks/\1", meaning)
+def test_every_entry_of_the_glossary_is_on_its_page(pages):
+    page = pages["glossary.html"]
+    for entry in glossary.entries(glossary.FILE.read_text("utf-8")):
+        assert entry.anchor in page.ids
+        assert all(bare(term) in bare(page.text) for term in entry.terms)
 
 
-@pytest.mark.parametrize("entry", list(entries()), ids=lambda entry: entry[0][0])
-def test_a_term_names_a_lesson_that_leads_to_it_at_its_first_use(pages, entry):
-    terms, meaning, number = entry
-    assert number, "the lesson that introduces the term is missing, or its link is another's"
-    (lesson,) = [path for path in LESSONS if path.name.startswith(number[1])]
-    page = page_of(pages, lesson)
-    plain = terms[0].encode("ascii", "ignore").decode()
-    place = "term-" + re.sub("[^A-Za-z0-9]+", "-", plain)
-    assert place in pages["glossary.html"].ids
-    leading = [a for a in page.classed("term") if a["href"] == f"../glossary.html#{place}"]
-    in_its_title = terms[0].lower() in site_pages.title(lesson).lower()
-    assert len(leading) == 1 or in_its_title, f"{lesson.stem} has {len(leading)} of {terms}"
-    assert all(a["title"] for a in leading)
+@every_lesson
+def test_a_link_of_a_lesson_to_the_glossary_shows_the_definition(pages, lesson):
+    sources = [cell.source for cell in read(lesson).cells if cell.cell_type == "markdown"]
+    stored = [link[2] for source in sources for link in glossary.LINK.finditer(source)]
+    shown = page_of(pages, lesson).classed("term")
+    assert [a["href"] for a in shown] == [f"../glossary.html#{anchor}" for anchor in stored]
+    assert stored and all(len(a["title"]) > 20 for a in shown)
 
 
 def test_the_package_is_told_page_by_page_and_its_names_lead_on(pages):
