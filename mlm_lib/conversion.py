@@ -44,8 +44,11 @@ class Family:
             stacks several matrices of transformers, the value is a tuple of the names of these
             matrices, from top to bottom.
         projection: their linear layer from hidden states to scores of the vocabulary.
-        config_names: {our setting: their setting}, for settings that both sides have. The names of
-            activations are translated as well.
+        config_names: {our setting: their setting}, for settings that both sides have. Their name is
+            the one in a checkpoint's config.json, and not one of the aliases in `attribute_map` of
+            transformers, because `load_checkpoint` reads the file itself (see `file_settings`). For
+            a DistilBERT, for example, it is `dim` and not `hidden_size`. The names of activations
+            are translated as well.
         our_settings: a function of their configuration that returns {our setting: value}, for
             settings that have to be computed and not only renamed. Its values replace those that
             `config_names` found. None: there are no such settings.
