@@ -196,14 +196,14 @@ def masking(tokens, masked_tokens, labels, *, mask_token="[MASK]"):
 
 
 def masked_loss(labels, losses, tokens=None):
-    """Show over which positions of a batch the loss is the mean: over those that have a label, and
-    not over those whose label is −100.
+    """Show over which positions of a batch the loss is a mean: only those with a label count.
+    Positions whose label is −100 are ignored.
 
     Args:
         labels: (B, T), −100 at the positions that are ignored.
-        losses: (B, T) the loss at each position. Those at labels are shown.
-        tokens: if they should be shown, the texts of the tokens: for each of the B rows a list of
-            T.
+        losses: (B, T) the loss at each position. It is shown only at positions with a label.
+        tokens: the texts of the tokens, a list of T texts for each of the B rows. None: no texts
+            are shown.
 
     Raises:
         ValueError: the shapes differ, or there are more than 6 rows or 12 columns.
@@ -386,8 +386,8 @@ def attention(tokens, query, scores, head_size):
         head_size: D, the number of entries of a query, a key or a value.
 
     Raises:
-        ValueError: there is not one score for each token, there are more than 24 tokens, or the
-            position is none of theirs.
+        ValueError: there is not one score for each token, there are more than 24 tokens, or `query`
+            is not the position of a token.
     """
     scores = torch.as_tensor(scores, dtype=torch.float64).detach().cpu()
     length = whole_number("the number of tokens", len(tokens), 1, 24)
@@ -446,8 +446,8 @@ def forward_backward(
 
     Raises:
         ValueError: there is no blank, there are more than three sentences, the boundaries do not
-            divide the words, a value has not one number for each sentence or boundary, or a number
-            is not its neighbour times the factor between them.
+            divide the words, a value does not have one number for each sentence or boundary, or a
+            number is not the product of its neighbour and the factor between the two.
     """
     boundaries = list(boundaries)
     sentences = whole_number("the number of sentences", len(boundaries) - 1, 1, 3)
@@ -542,8 +542,8 @@ def blank(width, height):
 
 
 def crop(ax, right, bottom, top):
-    """End the axes at these coordinates, from x = 0 on, and give the figure the same size in
-    inches."""
+    """Set the limits of the axes, from 0 to `right` and from `bottom` to `top`, and give the figure
+    the same size in inches."""
     ax.set(xlim=(0, right), ylim=(bottom, top))
     ax.figure.set_size_inches(right, top - bottom)
 
@@ -551,8 +551,8 @@ def crop(ax, right, bottom, top):
 def box(
     ax, middle, text, *, lit=False, width=WIDTH, height=HEIGHT, color=OURS, edge=CHANCE, fontsize=9
 ):
-    """Draw a box with a text in it. If it is lit, the box is filled with `color`; otherwise it is
-    white and has a border of the colour `edge`."""
+    """Draw a box with a text in it. If `lit` is true, the box is filled with `color`; otherwise
+    it is white and has a border of the colour `edge`."""
     corner = middle[0] - width / 2, middle[1] - height / 2
     face, edge = (color, color) if lit else ("white", edge)
     ax.add_patch(plt.Rectangle(corner, width, height, facecolor=face, edgecolor=edge, zorder=2))
@@ -561,7 +561,7 @@ def box(
 
 
 def strip(ax, left, y, width, *, color=None, cells=10):
-    """Draw a vector as a row of cells, with "…" in the last but one. With `color` it is filled."""
+    """Draw a vector as a row of cells, with "…" in the last but one. `color` fills the cells."""
     size = width / cells
     for i in range(cells):
         face = color or "white"
@@ -583,8 +583,8 @@ def caption(ax, place, text, *, ha="left", va="center"):
 
 
 def write_at(ax, place, text, *, ha="left", va="center", fontsize=9, **look):
-    """Write a text at the point `place`. A dollar sign is a dollar sign, as it is in a token, and
-    does not begin a formula."""
+    """Write a text at the point `place`. A dollar sign in the text does not begin a formula,
+    because a token may contain one."""
     ax.text(*place, text, ha=ha, va=va, fontsize=fontsize, parse_math=False, **look)
 
 
