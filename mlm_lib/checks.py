@@ -2,8 +2,8 @@
 `ValueError` of the same form: the name of the argument, its value, and what is needed instead.
 
 Each function returns the value that it has checked, so that a constructor can be written as
-`self.top_k = whole_number("top_k", top_k)`. A number is returned as a plain Python number, also if
-it was one of numpy's.
+`self.top_k = whole_number("top_k", top_k)`. A number is returned as a plain Python number, even if
+a number of numpy was given.
 """
 
 import os
@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
-ID_TYPES = (torch.int64, torch.int32)  # those that `nn.Embedding` takes; both can hold −100
+ID_TYPES = (torch.int64, torch.int32)  # what `nn.Embedding` takes; both can hold −100
 
 
 def refused(name, value, wanted):
@@ -30,8 +30,10 @@ def refused(name, value, wanted):
 
 
 def shown(value):
-    """A value as a message shows it. A tensor is shown by its dtype and shape, and any other value
-    by its `repr`, of which at most 80 characters are kept.
+    """A value in the form in which messages show it.
+
+    A tensor is shown by its dtype and shape, and any other value by its `repr`, of which at most 80
+    characters are kept.
 
     >>> shown(torch.zeros(2, 3))
     'a torch.float32 tensor (2, 3)'
@@ -75,7 +77,7 @@ def whole_number(name, value, least=1, most=None, *, none=False):
 
 
 def number(name, value, *, above=None, least=None, none=False):
-    """Check that a value is a finite number, greater than `above` and at least `least`, where these
+    """Check that a value is a finite number, greater than `above` and at least `least`, if these
     are given. With `none=True`, None is allowed as well.
 
     Raises:
@@ -226,11 +228,11 @@ def torch_device(name, value):
 
 
 def can_read_without_sync(tensor):
-    """Whether the values of a tensor can be read without a sync. Checks of values are made only
-    then.
+    """Whether the values of a tensor can be read without a *sync*, a wait for a GPU.
 
     Reading a value back from a GPU makes the program wait until the GPU has finished all its work,
-    and `torch.compile` cannot compile code that depends on a value.
+    and `torch.compile` cannot compile code that depends on a value. Therefore values are checked
+    only if this function returns True.
     """
     return tensor.device.type == "cpu" and not torch.compiler.is_compiling()
 
@@ -253,8 +255,8 @@ def ids(name, value, shape="(B, T)", *, size=None, ignore=None):
     Args:
         name: the name of the argument, for the message.
         value: the value to check.
-        shape: the axes that the tensor must have, as for `tensor`.
-        size: the ids must be smaller than this number. None: they are not checked.
+        shape: the axes that the tensor must have, written as for `tensor`.
+        size: the ids must be smaller than this number. None: the values are not checked.
         ignore: a further value that is allowed, such as −100 in labels.
 
     The dtype is checked on every device. The values are checked only if this needs no sync, which
@@ -309,7 +311,7 @@ def real_mask(name, value, other_name, other):
     tokens, 0 or False at padding. It must have the shape of the tensor `other`.
 
     Raises:
-        ValueError: the shape is another one, or, on a CPU, a value is neither 0 nor 1.
+        ValueError: the shape differs, or, on a CPU, a value is neither 0 nor 1.
     """
     real = same_shape(name, value, other_name, other) != 0
     if can_read_without_sync(value):

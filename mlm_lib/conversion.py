@@ -44,16 +44,20 @@ class Family:
             stacks several matrices of transformers, the value is a tuple of the names of these
             matrices, from top to bottom.
         projection: their linear layer from hidden states to scores of the vocabulary.
-        config_names: {our setting: their setting}, for settings that both sides have. The names of
-            activations are translated as well.
+        config_names: {our setting: their setting}, for settings that both sides have. Their name is
+            the one in a checkpoint's config.json, and not one of the aliases in `attribute_map` of
+            transformers, because `load_checkpoint` reads the file itself (see `file_settings`). For
+            a DistilBERT, for example, it is `dim` and not `hidden_size`. The names of activations
+            are translated as well.
         our_settings: a function of their configuration that returns {our setting: value}, for
             settings that have to be computed and not only renamed. Its values replace those that
             `config_names` found. None: there are no such settings.
-        their_settings: a function of our configuration that returns {their setting: value}; the
-            same for the other direction. A setting of ours that theirs does not have needs no
-            entry: `to_hf` refuses a model that transformers would compute with another value.
+        their_settings: the same for the other direction, a function of our configuration that
+            returns {their setting: value}. A setting that only our configuration has needs no
+            entry: `to_hf` refuses a model if transformers would compute with another value of it.
         second_bias: a second name that the bias of the projection has in their state dictionary.
-            If the two differ, transformers does not use this one. None if there is no second name.
+            If the two biases differ, transformers does not use the one with this name. None: there
+            is no second name.
         unsupported: settings of theirs that our encoder does not have. A model is refused if one of
             these settings differs from the value that `to_hf` would write.
         other_settings: further settings that `load_checkpoint` passes on to transformers, because
@@ -131,8 +135,8 @@ class Family:
         yield "head.bias", [f"{self.projection}.bias"]
 
 
-# Settings that no encoder of ours has, in any family (see `Family.unsupported`). Each has the value
-# that a configuration means if it does not mention the setting.
+# Settings that no encoder of ours has, in any family (see `Family.unsupported`), with the values
+# that hold if a configuration does not mention them.
 DECODER_SETTINGS = {
     "is_decoder": False,
     "add_cross_attention": False,
@@ -159,9 +163,9 @@ GLOBAL, LOCAL = "full_attention", "sliding_attention"  # what ModernBERT's `laye
 
 def _our_modernbert_settings(theirs):
     """How often a layer is global, and the θ of global and of local layers."""
-    # Layer 0 is global in every ModernBERT of ours, so the second global layer tells the rhythm.
+    # Layer 0 is global in every ModernBERT of ours. So the second global layer shows the distance.
     later = [i for i, kind in enumerate(theirs.layer_types) if kind == GLOBAL and i > 0]
-    # Without a second global layer, any number from the number of layers on says the same.
+    # Without a second global layer, all distances from the number of layers on mean the same.
     said = getattr(theirs, "global_attn_every_n_layers", None) or 0
     return {
         "global_every": later[0] if later else max(said, len(theirs.layer_types)),
@@ -175,7 +179,7 @@ def _their_modernbert_settings(ours):
     return dict.fromkeys(TOKEN_IDS)
 
 
-FAMILIES = {  # by what transformers calls the `model_type` of a configuration
+FAMILIES = {  # {`model_type` of a configuration of transformers: its family}
     "bert": Family(
         model_class=BertForMaskedLM,
         config_class=EncoderConfig,
@@ -214,7 +218,7 @@ FAMILIES = {  # by what transformers calls the `model_type` of a configuration
         weight_names={
             "embedder.embeddings.word": "model.embeddings.tok_embeddings",
             "embedder.embeddings.norm": "model.embeddings.norm",
-            # Queries, keys and values are stacked in one matrix there, too, in the same order.
+            # transformers stacks queries, keys and values in one matrix as well, in the same order.
             "embedder.blocks.*.attention.query_key_value": "model.layers.*.attn.Wqkv",
             "embedder.blocks.*.attention.output": "model.layers.*.attn.Wo",
             "embedder.blocks.*.attention_norm": "model.layers.*.attn_norm",
@@ -234,7 +238,7 @@ FAMILIES = {  # by what transformers calls the `model_type` of a configuration
             "mlp_dropout": "mlp_dropout",
             "layer_norm_eps": "norm_eps",
             "initializer_cutoff": "initializer_cutoff_factor",
-            # Names from before transformers 5, which still makes `layer_types` and
+            # These names are older than transformers 5, which still makes `layer_types` and
             # `rope_parameters` from them.
             "global_every": "global_attn_every_n_layers",
             "global_theta": "global_rope_theta",
@@ -305,7 +309,7 @@ def from_hf(bert_for_masked_lm):
 def to_hf(model):
     """A model of transformers with the weights of ours, copied.
 
-    `to_hf(from_hf(m))` makes the predictions of m, and it has the state dictionary of m. There is
+    `to_hf(from_hf(m))` makes the same predictions as m, and has the same state dictionary. There is
     one exception. An untied BERT never uses its bias `cls.predictions.bias`. After both conversions
     this bias equals the bias that the model uses. Two things are lost because transformers' classes
     do not have them: the number `top_k` of candidates that our model names for a blank, and the
@@ -332,7 +336,7 @@ def to_hf(model):
         raise ValueError(f"{told}, neither compiled nor wrapped; save other models with torch.save")
     head, config = model.head, model.embedder.config
     # 1) A new model of theirs. Its random weights are drawn from a copy of the generator, so that
-    #    whatever draws next from the generator draws what it would have drawn without this call.
+    #    later random numbers are the same as without this call.
     their_config = _their_config(config, family, _is_tied(model))
     there = _values(_our_config(their_config, family))
     for name, value in _values(config).items():

@@ -166,8 +166,8 @@ def masking(tokens, masked_tokens, labels, *, mask_token="[MASK]"):
         if chosen:
             path(ax, (x, y - 0.17), (x, y - 0.6), color=color)
             if fate != "[MASK]":
-                write(ax, (x + 0.07, y - 0.35), fate)
-            write(ax, (x, y - 1.17), str(labels[place].item()), ha="center", fontweight="bold")
+                write_at(ax, (x + 0.07, y - 0.35), fate)
+            write_at(ax, (x, y - 1.17), str(labels[place].item()), ha="center", fontweight="bold")
         else:
             caption(ax, (x, y - 1.17), "−100", ha="center")
     for row in range(rows):
@@ -196,14 +196,14 @@ def masking(tokens, masked_tokens, labels, *, mask_token="[MASK]"):
 
 
 def masked_loss(labels, losses, tokens=None):
-    """Show over which positions of a batch the loss is the mean: over those that have a label, and
-    not over those whose label is −100.
+    """Show over which positions of a batch the loss is a mean: only those with a label count.
+    Positions whose label is −100 are ignored.
 
     Args:
         labels: (B, T), −100 at the positions that are ignored.
-        losses: (B, T) the loss at each position. Those at labels are shown.
-        tokens: if they should be shown, the texts of the tokens: for each of the B rows a list of
-            T.
+        losses: (B, T) the loss at each position. It is shown only at positions with a label.
+        tokens: the texts of the tokens, a list of T texts for each of the B rows. None: no texts
+            are shown.
 
     Raises:
         ValueError: the shapes differ, or there are more than 6 rows or 12 columns.
@@ -237,7 +237,7 @@ def masked_loss(labels, losses, tokens=None):
             look = {"ha": "center", "color": "white" if lit else "#595959"}
             for text, y in zip(texts, heights):
                 weight = "bold" if lit and y == heights[-1] else "normal"
-                write(ax, (left + width / 2, y), text, fontweight=weight, **look)
+                write_at(ax, (left + width / 2, y), text, fontweight=weight, **look)
 
     counted = losses[has_label].tolist()
     shown = [f"{loss:.2f}" for loss in counted]
@@ -248,7 +248,7 @@ def masked_loss(labels, losses, tokens=None):
     ignored = f"positions with −100 ({labels.numel() - len(counted)}) are left out"
     how = f"the mean over the positions with a label ({len(counted)}); the {ignored}"
     y = -rows * step
-    write(ax, (0.1, y), found, fontsize=11, fontweight="bold")
+    write_at(ax, (0.1, y), found, fontsize=11, fontweight="bold")
     caption(ax, (0.1, y - 0.28), how)
     crop(ax, max(0.75 + length * width, 6.1), y - 0.42, 0.2)
     tell(ax, f"The labels of {rows} × {length} positions, and the losses at the labels.")
@@ -293,24 +293,24 @@ def lm_head(hidden_size, vocab_size, words=(), products=(), biases=()):
             path(ax, (1.36 * i - 0.25, 0), (1.36 * i + 0.05, 0))
     path(ax, (6.02, -0.25), (6.02, -0.5), (3.95, -0.5), (3.95, -0.85))
     caption(ax, (5.9, -0.63), "dot product with each row", ha="right")
-    write(ax, (1.15, -1.0), f"embedding matrix ({vocab_size:,}, {hidden_size})")
+    write_at(ax, (1.15, -1.0), f"embedding matrix ({vocab_size:,}, {hidden_size})")
     for x, name in ((3.95, "row · s"), (5.0, "+ bias"), (6.02, "= score")):
-        write(ax, (x, -1.0), name, ha="center")
+        write_at(ax, (x, -1.0), name, ha="center")
     for i, (word, product, bias, score) in enumerate(table):
         y = -1.36 - 0.36 * i
-        write(ax, (1.05, y), shortened(word, 1.0, 10), ha="right", fontsize=10)
+        write_at(ax, (1.05, y), shortened(word, 1.0, 10), ha="right", fontsize=10)
         strip(ax, 1.15, y, 2.1)
         path(ax, (3.3, y), (3.55, y))
-        write(ax, (3.95, y), product, ha="center", fontsize=10)
-        write(ax, (5.0, y), bias, ha="center", fontsize=10)
+        write_at(ax, (3.95, y), product, ha="center", fontsize=10)
+        write_at(ax, (5.0, y), bias, ha="center", fontsize=10)
         box(ax, (6.02, y), score, lit=i == best, width=0.8, height=0.29, fontsize=10)
     y = -1.36 - 0.36 * len(table)
     for x in (1.0, 6.02):
         caption(ax, (x, y), "⋮", ha="center")
     caption(ax, (1.15, y), f"a row for each of the {vocab_size:,} tokens")
-    write(ax, (6.42, y - 0.3), f"{vocab_size:,} scores (logits)", ha="right")
+    write_at(ax, (6.42, y - 0.3), f"{vocab_size:,} scores (logits)", ha="right")
     if best is not None:
-        write(ax, (1.15, y - 0.3), f"highest score: {words[best]}", fontweight="bold")
+        write_at(ax, (1.15, y - 0.3), f"highest score: {words[best]}", fontweight="bold")
     crop(ax, 6.6, y - 0.45, 0.3)
     way = f"a hidden state {H} goes through a dense layer, an activation and layer norm"
     tell(ax, f"The masked-LM head: {way}, which gives a state s {H}.")
@@ -344,29 +344,29 @@ def tying(vocab_size, hidden_size, words):
     }
     for left, title in titles.items():
         middle = left + width / 2
-        write(ax, (middle, 0.72), title, ha="center", fontsize=10)
-        write(ax, (middle, 0.28), shape, ha="center", color=OURS, fontweight="bold")
+        write_at(ax, (middle, 0.72), title, ha="center", fontsize=10)
+        write_at(ax, (middle, 0.28), shape, ha="center", color=OURS, fontweight="bold")
         caption(ax, (middle, ys[-1] - 0.25), "⋮", ha="center")
         ax.plot([middle, middle], [ys[-1] - 0.4, ys[-1] - 0.62], color=OURS, linewidth=2)
     for i, (word, y) in enumerate(zip(words, ys)):
         strip(ax, entrance, y, width, cells=7, color=None if i else OURS)
         strip(ax, leave, y, width, cells=7, color=OURS)
         look = {"color": CHANCE} if i else {"fontweight": "bold"}
-        write(ax, (entrance - 0.3, y), shortened(word, 0.75, 9, bold=i == 0), ha="right", **look)
+        write_at(ax, (entrance - 0.3, y), shortened(word, 0.75, 9, bold=i == 0), ha="right", **look)
         path(ax, (leave - 0.2, y), (leave - 0.03, y))
         path(ax, (leave + width + 0.04, y), (leave + width + 0.2, y))
-        write(ax, (leave + width + 0.24, y), f"score of {shortened(word, 0.6, 9)}")
+        write_at(ax, (leave + width + 0.24, y), f"score of {shortened(word, 0.6, 9)}")
     path(ax, (entrance - 0.26, 0), (entrance - 0.03, 0))
     path(ax, (entrance + width + 0.04, 0), (2.6, 0))
     box(ax, (3.02, -0.15), "encoder\nand head", width=0.84, height=0.62)
     ax.plot([3.44, leave - 0.2, leave - 0.2], [0, 0, ys[-1]], color=CHANCE, linewidth=1.2)
-    write(ax, (3.6, 0.13), "s", ha="center", fontsize=10)
+    write_at(ax, (3.6, 0.13), "s", ha="center", fontsize=10)
     y = ys[-1] - 0.62
     ax.plot([entrance + width / 2, leave + width / 2], [y, y], color=OURS, linewidth=2)
     middle = entrance + leave + width
     numbers = f"{vocab_size:,} · {hidden_size} = {vocab_size * hidden_size:,} numbers"
     both = f"one and the same embedding matrix E: {numbers},\nstored once and trained at both ends"
-    write(ax, (middle / 2, y - 0.28), both, ha="center", color=OURS)
+    write_at(ax, (middle / 2, y - 0.28), both, ha="center", color=OURS)
     crop(ax, 6.6, y - 0.5, 0.95)
     tell(ax, f"The matrix {shape} is drawn twice, with the rows of {', '.join(words)}.")
     looked_up = f"the row of {words[0]} is looked up, and encoder and head make the state s of it"
@@ -386,8 +386,8 @@ def attention(tokens, query, scores, head_size):
         head_size: D, the number of entries of a query, a key or a value.
 
     Raises:
-        ValueError: there is not one score for each token, there are more than 24 tokens, or the
-            position is none of theirs.
+        ValueError: there is not one score for each token, there are more than 24 tokens, or `query`
+            is not the position of a token.
     """
     scores = torch.as_tensor(scores, dtype=torch.float64).detach().cpu()
     length = whole_number("the number of tokens", len(tokens), 1, 24)
@@ -404,7 +404,7 @@ def attention(tokens, query, scores, head_size):
         4.0: "weights\n(softmax)", 5.12: f"values\n{size} each",
     }  # fmt: skip
     for x, text in columns.items():
-        write(ax, (x, 0.42), text, ha="center")
+        write_at(ax, (x, 0.42), text, ha="center")
     asks = f"query q of\n{shortened(tokens[query], 0.85, 9)}\n{size}"
     box(ax, (0.5, middle), asks, lit=True, width=0.92, height=0.7)
     box(ax, (6.13, middle), f"weighted\naverage\n{size}", lit=True, width=0.82, height=0.7)
@@ -413,9 +413,9 @@ def attention(tokens, query, scores, head_size):
         ax.plot([0.96, 1.2], [middle, y], color=CHANCE, linewidth=0.8)
         box(ax, (1.72, y), shortened(token, 0.95, 9), width=1.04, height=0.24)
         path(ax, (2.26, y), (2.55, y))
-        write(ax, (3.2, y), f"{score:.2f}".replace("-", "−"), ha="right")
+        write_at(ax, (3.2, y), f"{score:.2f}".replace("-", "−"), ha="right")
         square(ax, 3.5, y - 0.1, 0.62 * share, 0.2, OURS)
-        write(ax, (3.5 + 0.62 * share + 0.05, y), f"{weight:.2f}")
+        write_at(ax, (3.5 + 0.62 * share + 0.05, y), f"{weight:.2f}")
         box(ax, (5.12, y), shortened(token, 0.78, 9), width=0.84, height=0.24)
         ax.plot([5.54, 5.72], [y, middle], color=OURS, linewidth=0.4 + 2 * share, zorder=1)
     caption(ax, (3.5, ys[-1] - 0.3), "They sum to 1.")
@@ -446,8 +446,8 @@ def forward_backward(
 
     Raises:
         ValueError: there is no blank, there are more than three sentences, the boundaries do not
-            divide the words, a value has not one number for each sentence or boundary, or a number
-            is not its neighbour times the factor between them.
+            divide the words, a value does not have one number for each sentence or boundary, or a
+            number is not the product of its neighbour and the factor between the two.
     """
     boundaries = list(boundaries)
     sentences = whole_number("the number of sentences", len(boundaries) - 1, 1, 3)
@@ -497,7 +497,7 @@ def forward_backward(
     for letter, (ys, table, color, met, meaning) in side.items():
         title = {"color": color, "bbox": {"facecolor": "white", "edgecolor": "none", "pad": 1}}
         y = ys[0] + 0.35 if letter == "α" else ys[-1] - 0.35
-        write(ax, (xs[0] - 0.34, y), f"{letter} {meaning}", fontsize=10, **title)
+        write_at(ax, (xs[0] - 0.34, y), f"{letter} {meaning}", fontsize=10, **title)
         for (value, numbers), y in zip(table.items(), ys):
             caption(ax, (start - 0.44, y), shortened(value, 0.6, 9), ha="right")
             for i, (x, number) in enumerate(zip(xs, numbers)):
@@ -508,7 +508,7 @@ def forward_backward(
                 path(ax, *(ends if letter == "α" else ends[::-1]), color=color)
                 on_white = {"bbox": {"facecolor": "white", "edgecolor": "none", "pad": 1.5}}
                 middle = xs[s] + column / 2, y
-                write(ax, middle, f"× {in_short(factor)}", ha="center", zorder=3, **on_white)
+                write_at(ax, middle, f"× {in_short(factor)}", ha="center", zorder=3, **on_white)
     x = xs[before] + column / 2
     values = shortened(" and ".join(alpha), 1.05, 9)
     rule = f"P(word in the blank) ∝\nsum over {values} of\nα · P(word | {hidden}) · β"
@@ -542,8 +542,8 @@ def blank(width, height):
 
 
 def crop(ax, right, bottom, top):
-    """End the axes at these coordinates, from x = 0 on, and give the figure the same size in
-    inches."""
+    """Set the limits of the axes, from 0 to `right` and from `bottom` to `top`, and give the figure
+    the same size in inches."""
     ax.set(xlim=(0, right), ylim=(bottom, top))
     ax.figure.set_size_inches(right, top - bottom)
 
@@ -551,23 +551,23 @@ def crop(ax, right, bottom, top):
 def box(
     ax, middle, text, *, lit=False, width=WIDTH, height=HEIGHT, color=OURS, edge=CHANCE, fontsize=9
 ):
-    """Draw a box with a text in it. If it is lit, the box is filled with `color`; otherwise it is
-    white and has a border of the colour `edge`."""
+    """Draw a box with a text in it. If `lit` is true, the box is filled with `color`; otherwise
+    it is white and has a border of the colour `edge`."""
     corner = middle[0] - width / 2, middle[1] - height / 2
     face, edge = (color, color) if lit else ("white", edge)
     ax.add_patch(plt.Rectangle(corner, width, height, facecolor=face, edgecolor=edge, zorder=2))
     letters = ink(color) if lit else "black"
-    write(ax, middle, text, color=letters, ha="center", fontsize=fontsize, zorder=3)
+    write_at(ax, middle, text, color=letters, ha="center", fontsize=fontsize, zorder=3)
 
 
 def strip(ax, left, y, width, *, color=None, cells=10):
-    """Draw a vector as a row of cells, with "…" in the last but one. With `color` it is filled."""
+    """Draw a vector as a row of cells, with "…" in the last but one. `color` fills the cells."""
     size = width / cells
     for i in range(cells):
         face = color or "white"
         look = {"facecolor": face, "edgecolor": "white" if color else "#9A9A9A", "linewidth": 0.8}
         ax.add_patch(plt.Rectangle((left + i * size, y - 0.11), size, 0.22, **look))
-    write(ax, (left + (cells - 1.5) * size, y), "…", ha="center", color=ink(color or "#FFFFFF"))
+    write_at(ax, (left + (cells - 1.5) * size, y), "…", ha="center", color=ink(color or "#FFFFFF"))
 
 
 def path(ax, *points, color=CHANCE):
@@ -579,12 +579,12 @@ def path(ax, *points, color=CHANCE):
 
 def caption(ax, place, text, *, ha="left", va="center"):
     """Write a text in grey at the point `place`, without a box."""
-    write(ax, place, text, color=CHANCE, ha=ha, va=va)
+    write_at(ax, place, text, color=CHANCE, ha=ha, va=va)
 
 
-def write(ax, place, text, *, ha="left", va="center", fontsize=9, **look):
-    """Write a text at the point `place`. A dollar sign is a dollar sign, as it is in a token, and
-    does not begin a formula."""
+def write_at(ax, place, text, *, ha="left", va="center", fontsize=9, **look):
+    """Write a text at the point `place`. A dollar sign in the text does not begin a formula,
+    because a token may contain one."""
     ax.text(*place, text, ha=ha, va=va, fontsize=fontsize, parse_math=False, **look)
 
 

@@ -65,7 +65,7 @@ class Estimate(NamedTuple):
 class Interval(NamedTuple):
     """A mean with its confidence interval, all in the unit of the values.
 
-    A format applies to the mean and to half of the interval's width:
+    In an f-string, the format applies to the mean and to half of the interval's width:
 
     >>> f"{Interval(0.5, 0.4, 0.6, count=3):.2f}"
     '0.50 ± 0.10'
@@ -99,7 +99,7 @@ def interval(values, *, confidence=0.95):
     the quantile of Student's t distribution with n − 1 degrees of freedom (Student 1908). For three
     values t is 4.30, more than twice the 1.96 of the normal distribution, because s itself is
     uncertain when it comes from so few values. The values should be roughly normally distributed.
-    The interval covers chance alone; an error that all runs share does not show in it.
+    The interval shows only chance; an error that all runs share does not change it.
 
     >>> f"{interval([2.0, 3.0, 4.0]):.2f}"
     '3.00 ± 2.48'

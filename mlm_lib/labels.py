@@ -9,8 +9,8 @@ Convert when the batch of one library feeds the model of another::
     positions   3 × (B, M)   positions, ids, and weights that are 0 if unused   KerasHub
     targets     2 × (B, M)   positions, and ids that are −100 if unused         AllenNLP
 
-T is the length of a row. M is the number of slots per row: at least the largest number of labels in
-a row, so that rows with fewer labels leave slots unused.
+T is the length of a row. M is the number of slots per row. It is at least as large as the largest
+number of labels in a row, and rows with fewer labels leave slots unused.
 """
 
 import torch
@@ -38,8 +38,8 @@ def labels_to_positions(labels, max_masks=None):
 
     Raises:
         ValueError: `labels` is not such a tensor, or contains a negative number other than −100;
-            a row has more than `max_masks` labels. To drop the surplus labels would silently change
-            the loss.
+            a row has more than `max_masks` labels. If the surplus labels were dropped, the loss
+            would change without a message.
     """
     ids("labels", labels, "(B, T)", size=LARGEST, ignore=IGNORE)
     has_label = labels != IGNORE  # (B, T)

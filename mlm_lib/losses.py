@@ -11,9 +11,9 @@ from mlm_lib.labels import IGNORE
 def masked_cross_entropy(logits, labels):
     """The mean negative log-likelihood, in nats, over the positions whose label is not −100.
 
-    The value is that of `BertForMaskedLM(..., labels=labels).loss`. It is computed only where there
-    is a label: of a batch masked at 15%, only 15% of the logits are used. Half-precision logits are
-    converted to float32 first, unlike in transformers.
+    The value is that of `BertForMaskedLM(..., labels=labels).loss`. Only positions with a label are
+    computed: if 15% of the tokens of a batch are masked, only 15% of the logits are used. Unlike in
+    transformers, half-precision logits are converted to float32 first.
 
     >>> logits = torch.tensor([[0.0, 0.0], [3.0, -1.0]])  # V = 2; the first row is undecided
     >>> masked_cross_entropy(logits, torch.tensor([1, -100]))  # ln 2, from the first row alone
@@ -25,12 +25,13 @@ def masked_cross_entropy(logits, labels):
 
     Returns:
         A scalar. If there is no label at all, it is 0 and has a gradient of 0, whereas transformers
-        return NaN.
+        returns NaN.
 
     Raises:
-        ValueError: the shapes of logits and labels do not fit; labels have another type; a label is
-            neither −100 nor in 0..V−1. On a GPU the values of the labels are not checked first,
-            because the program would have to wait. A wrong label then causes an error of CUDA.
+        ValueError: the shapes of logits and labels do not fit; the labels have another type; a
+            label is neither −100 nor in 0..V−1. On a GPU the values of the labels are not checked
+            first, because the program would have to wait. A wrong label then causes an error of
+            CUDA.
     """
     same_shape("labels", labels, "the logits but for their last axis", logits[..., 0])
     vocab_size = logits.shape[-1]
@@ -52,8 +53,8 @@ def weighted_cross_entropy(logits, targets, weights):
     Use it if some targets count more than others. Masked diffusion, for example, gives each row a
     weight (see `diffusion.DiffusionCollator`). If all weights are equal, the result is the mean.
     Here each position has a weight. In `F.cross_entropy(..., weight=...)` each token of the
-    vocabulary has one. If a batch is split into parts, the loss of the batch is the mean of the
-    losses of the parts, each weighted by the sum of its weights.
+    vocabulary has a weight. If a batch is split into parts, the loss of the batch is the weighted
+    mean of the losses of the parts, where each part counts with the sum of its weights.
 
     >>> logits = torch.tensor([[0.0, 0.0], [0.0, -100.0]])  # losses of ln 2 and of almost 0
     >>> weighted_cross_entropy(logits, torch.tensor([0, 0]), torch.tensor([1.0, 3.0]))  # ln 2 / 4
@@ -70,7 +71,7 @@ def weighted_cross_entropy(logits, targets, weights):
 
     Raises:
         ValueError: shapes do not fit; a target is outside 0..V−1; a weight is negative or not
-            finite. Values on a GPU are not checked, because reading them back would synchronise.
+            finite. Values on a GPU are not checked, because the program would have to wait.
     """
     ids("targets", targets, "(N,)", size=logits.shape[1])
     same_shape("targets", targets, "a column of the logits", logits[:, 0])
@@ -99,8 +100,8 @@ PART = 2**20  # logits computed at once: 4 MB of float32
 def at_least_float32(logits):
     """Convert half-precision numbers to float32; leave float32 and float64 as they are.
 
-    A softmax sums exponentials over the whole vocabulary, and for that half precision has too few
-    digits.
+    A softmax sums exponentials over the whole vocabulary, and half precision has too few digits for
+    such a sum.
     """
     return logits.float() if logits.dtype.itemsize < 4 else logits
 
@@ -115,8 +116,9 @@ def summed_cross_entropy(logits, targets):
     Returns:
         A scalar, of type float32 or float64.
     """
-    # float32 logits are left to PyTorch. There the gain would be only a fifth of that for half
-    # precision, and this way the last bits of a training step agree with transformers.
+    # For float32 logits PyTorch's function is used. The gain would be only a fifth of the gain for
+    # half precision, and with PyTorch's function the last bits of a training step agree with
+    # transformers.
     halves = logits.dtype.itemsize < 4 and logits.device.type == "cpu"
     if halves and logits.numel() > PART and not torch.compiler.is_compiling():
         return _CrossEntropyInParts.apply(logits, targets)
@@ -124,7 +126,10 @@ def summed_cross_entropy(logits, targets):
 
 
 class _CrossEntropyInParts(torch.autograd.Function):
-    """The sum of −log softmax(logits)[target], with a backward pass of its own; see above."""
+    """The sum of −log softmax(logits)[target], with a backward pass of its own.
+
+    The comment above this class explains how.
+    """
 
     @staticmethod
     def forward(ctx, logits, targets):

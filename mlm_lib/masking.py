@@ -54,9 +54,9 @@ def mask_tokens(
         random_token_ids: (R,) the ids from which random tokens are drawn, without special tokens.
         special_tokens_mask: (B, T), true at tokens that must not be chosen, such as `[CLS]`,
             `[SEP]` and padding.
-        rate: the probability of each token, or of each word, to be chosen.
-        mask_share: the probability of a chosen token to become `[MASK]`.
-        random_share: the probability of a chosen token to become a random token.
+        rate: the probability with which each token, or each word, is chosen.
+        mask_share: the probability with which a chosen token becomes `[MASK]`.
+        random_share: the probability with which a chosen token becomes a random token.
         word_ids: (B, T) the number of the word that each token belongs to. Neighbouring tokens of
             one word have the same number. The number is −1 at tokens outside of words, and these
             tokens are not chosen.
@@ -117,23 +117,30 @@ def mask_tokens(
 
     # u below rate · mask_share, which is 0.12 for BERT: the token becomes [MASK].
     corrupted = originals.masked_fill(u < rate * mask_share, mask_token_id)
-    # u from there to rate · (mask_share + random_share), 0.135 for BERT: it becomes a random token.
+    # u between this and rate · (mask_share + random_share), which is 0.135 for BERT: the token
+    # becomes a random token.
     if random_share > 0:
         end = rate * (mask_share + random_share)
         replaced = true_positions((u >= rate * mask_share) & (u < end))
         shape, options = replaced.shape, {"generator": generator, "device": device}
         pick = torch.randint(len(random_token_ids), shape, **options)
         corrupted[replaced] = random_token_ids[pick].to(corrupted.dtype)
-    # u from there to rate, 0.15 for BERT: the token stays as it is.
+    # u between this and rate, which is 0.15 for BERT: the token stays as it is.
     masked = tokens.scatter(0, chosen, corrupted)
     return masked.view(input_ids.shape), labels.view(input_ids.shape)
 
 
 def true_positions(mask):
-    """The indices at which a flattened mask is true: (B, T) bool to (N,) long, b·T + t for row b
-    and column t.
+    """The positions at which a mask is true, as indices into the flattened mask.
 
-    On a CPU numpy finds these positions four times as fast as torch.
+    The position in row b and column t has the index b·T + t. On a CPU numpy finds the positions
+    four times as fast as torch does.
+
+    Args:
+        mask: (B, T) bool.
+
+    Returns:
+        The indices in rising order, a tensor (N,) long.
     """
     if mask.device.type == "cpu":
         return torch.from_numpy(np.flatnonzero(mask.numpy()))
@@ -174,7 +181,8 @@ def draw_independently(maskable, rate, generator):
     return torch.rand(maskable.shape, generator=generator, device=maskable.device)
 
 
-SPAN_P, SPAN_MAX = 0.2, 10  # SpanBERT's geometric lengths, at most ten words; their mean is 3.8
+# SpanBERT's geometric distribution of lengths, cut off at ten words. The mean length is 3.8.
+SPAN_P, SPAN_MAX = 0.2, 10
 
 
 def draw_spans(maskable, rate, generator):
@@ -200,7 +208,8 @@ def draw_spans(maskable, rate, generator):
     place = torch.arange(wide[1], device=maskable.device)
     ends = torch.where(starts, place + lengths, 0)  # the first word after the span
     covered = (ends.cummax(1).values > place)[:, SPAN_MAX - 1 :]  # (B, W)
-    # The spans have chosen, so u decides only what becomes of the words: scaled to 0..rate.
+    # The spans decide which words are chosen. So u, scaled to 0..rate, decides only whether a
+    # chosen word is masked, replaced or kept.
     return torch.where(covered, u * rate, 1.0)
 
 
@@ -208,8 +217,9 @@ def draw_spans(maskable, rate, generator):
 def span_distribution(rate):
     """The probability that a span starts at a word, and the distribution of span lengths.
 
-    Take one word. The word itself and each of the nine words before it start a span with
-    probability s. The word stays visible if none of these spans reaches it. So s must solve::
+    Take one word. A span starts at the word itself, or at any of the nine words before it, with
+    probability s each. A span that starts k words before the word reaches it if the length of the
+    span is larger than k. The word stays visible if no span reaches it. So s must solve::
 
         1 − rate = Π_k (1 − s · P(length > k)),   k = 0, …, 9.
 
@@ -220,7 +230,7 @@ def span_distribution(rate):
     (0.0422, [0.22, 0.4, 0.55])
 
     Args:
-        rate: the probability of each word to be covered by a span.
+        rate: the probability with which each word is covered by a span.
 
     Returns:
         s, a float, and the cumulative distribution of the lengths, a tensor (9,) of P(length ≤ 1)
@@ -237,7 +247,7 @@ def span_distribution(rate):
 
 
 class Strategy(NamedTuple):
-    """A way to choose the tokens of a batch that are to be predicted: a row of `STRATEGIES`.
+    """A way to choose the tokens of a batch that are to be predicted: an entry of `STRATEGIES`.
 
     Args:
         draw: a function `draw(maskable, rate, generator)` that returns a random number u for each
@@ -284,8 +294,8 @@ class MaskingCollator:
 
     Each call draws new masks, so every epoch sees other masks (dynamic masking, as in RoBERTa).
 
-    Two collators with the same `seed` draw the same masks: the first batch of one is masked as the
-    first batch of the other, and so on. The workers of a `DataLoader` are new processes in each
+    Two collators with the same `seed` draw the same masks for their first batches, for their second
+    batches, and so on. The workers of a `DataLoader` are new processes in each
     epoch, and each of them counts its batches from 0 again. Therefore the masks of a worker also
     depend on the seed that the `DataLoader` draws for its workers with torch's global generator.
 
@@ -307,8 +317,8 @@ class MaskingCollator:
         strategy: a key of `STRATEGIES`, such as "token". A strategy that chooses whole words needs
             a tokenizer that marks the pieces of words with ##.
         pad_to_multiple_of: round the length of the batch up to a multiple of this number. 8 is a
-            good value on a GPU, whose matrix units are faster with such lengths. None: the length
-            of the longest example.
+            good value on a GPU, whose matrix units are faster with such lengths. None: the batch is
+            as long as its longest example.
         seed: a whole number. None: torch's global generator draws the masks.
 
     Call the collator with a non-empty list of examples. An example is a list of ids, or a
@@ -321,7 +331,7 @@ class MaskingCollator:
         ValueError: the tokenizer has no `[MASK]` or no `[PAD]`, or lacks the ## pieces that the
             strategy needs; a rate, share, strategy or seed is invalid; an example is empty; the
             fields of an example differ in length; an id is outside of the vocabulary; an attention
-            mask contains another number than 0 and 1.
+            mask contains a number that is neither 0 nor 1.
     """
 
     def __init__(
@@ -358,7 +368,7 @@ class MaskingCollator:
 
         Call this method before each epoch, or never. If it is never called, each epoch still gets
         new masks: the count of batches goes on from epoch to epoch, or, in the workers of a
-        `DataLoader`, the masks also depend on the loader's seed of the epoch.
+        `DataLoader`, the masks also depend on the seed that the loader draws for the epoch.
         """
         self.epoch, self.batches, self.epoch_is_set = epoch, 0, True
 
@@ -370,7 +380,7 @@ class MaskingCollator:
             bool, true at special tokens and padding, which must not be masked.
 
         Raises:
-            ValueError: as for a call of the collator.
+            ValueError: in the same cases as a call of the collator.
         """
         fields = pad_examples(examples, self.pad_token_id, multiple=self.pad_to_multiple_of)
         input_ids = ids("input_ids", fields["input_ids"], size=len(self.is_special))  # (B, T)
@@ -407,7 +417,7 @@ class MaskingCollator:
         worker, epoch, batch = get_worker_info(), self.epoch, self.batches
         if worker is not None:  # a DataLoader gives batch 0 to worker 0, batch 1 to worker 1, …
             batch = batch * worker.num_workers + worker.id
-            if not self.epoch_is_set:  # this difference is drawn anew for each epoch by the loader
+            if not self.epoch_is_set:  # the loader draws this difference anew for each epoch
                 epoch = f"{epoch} {worker.seed - worker.id}"
         self.batches += 1
         name = f"{self.seed} {epoch} {batch}".encode()

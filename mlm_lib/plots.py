@@ -81,10 +81,10 @@ def tell(ax, sentence):
 
 def bars(names, values, *, xlabel, reference=None, reference_name="", colors=OURS, ax=None):
     """Draw a horizontal bar with its value for each name, the first name on top. If `reference` is
-    given, a dashed line stands at this value.
+    given, a dashed line is drawn at this value.
 
     Args:
-        names, values: of the bars.
+        names, values: a name and a value for each bar.
         xlabel: what the values are, with their unit.
         reference, reference_name: the value and the label of the dashed line.
         colors: a colour for all bars, or a list with one for each bar.
@@ -108,7 +108,7 @@ def dots(names, values, *, xlabel, reference=None, reference_name="", color=OURS
     ax, places = _rows(ax, names, xlabel)
     ax.plot(values, places, "o", color=color, markersize=7)
     for place, value in zip(places, values):
-        # The label of a value below the reference stands on the left, off the dashed line.
+        # The label of a value below the reference is on the left, away from the dashed line.
         below = reference is not None and value < reference
         label = {"xytext": (-8, 0) if below else (8, 0), "ha": "right" if below else "left"}
         label |= {"va": "center", "fontsize": 10}
@@ -125,16 +125,19 @@ def curve(
     log_x=False, color=OURS, marker="o-", ax=None,
 ):  # fmt: skip
     """Draw a line through points, with its name at the last point. If `reference` is given, a
-    dashed line stands at this value of y. If `low` and `high` are given, the band between them is
+    dashed line is drawn at this value of y. If `low` and `high` are given, the band between them is
     shaded.
 
     Args:
-        x, y: the coordinates of the points. xlabel, ylabel: what the axes show, with their units.
-            name: the label of the line. reference, reference_name: the value and the label of the
-            dashed line. low, high: the lower and the upper edge of the band, a value for each
-            point. log_x: whether the x-axis is logarithmic, with a tick at each point. color,
-            marker: how matplotlib draws the line. ax: the axes to draw on; new ones by default.
-            Call `curve` again with them for a second line.
+        x, y: the coordinates of the points.
+        xlabel, ylabel: what the axes show, with their units.
+        name: the label of the line.
+        reference, reference_name: the value and the label of the dashed line.
+        low, high: the lower and the upper edge of the band, a value for each point.
+        log_x: whether the x-axis is logarithmic, with a tick at each point.
+        color, marker: how matplotlib draws the line.
+        ax: the axes to draw on; new ones by default. For a second line, call `curve` again with the
+            axes that the first call returned.
     """
     ax = ax or axes()
     ax.plot(x, y, marker, color=color)
@@ -174,13 +177,14 @@ def intervals(names, values, *, xlabel, reference=None, reference_name="", color
 
 def bands(names, nominal, counts, observed, *, xlabel, ax=None):
     """Compare observed shares with nominal ones. For each row the 95% band of a binomial is drawn
-    in grey, and the observed shares as dots, all in percentage points away from the nominal share.
+    in grey, and the observed shares as dots. The x-axis shows the difference from the nominal share
+    in percentage points.
 
     Args:
         names: the names of the rows.
         nominal: the nominal share p of each row.
         counts: the number of draws n of each row.
-        observed: {name: (color, shares)}, a set of dots with a share for each row.
+        observed: {name: (color, shares)} for each set of dots, with a share for each row.
         xlabel: the label of the x-axis.
         ax: the axes to draw on; new ones by default.
     """
@@ -211,7 +215,7 @@ def token_strip(tokens, fates, colors, *, per_row=12, ax=None):
         tokens: the texts of the tokens.
         fates: for each token, what happened to it.
         colors: maps each fate to its colour "#RRGGBB", in the order of the legend.
-        per_row: how many tokens stand in a row.
+        per_row: how many tokens are in a row.
         ax: the axes to draw on; new ones by default.
     """
     rows = -(-len(tokens) // per_row)
@@ -233,14 +237,17 @@ def token_strip(tokens, fates, colors, *, per_row=12, ax=None):
 def heatmaps(
     matrices, row_names, column_names, *, titles, xlabel, ylabel, color_label, first_padding=None
 ):
-    """Draw matrices of shares, such as attention weights, side by side as shaded squares. All have
-    one scale from 0 to 1.
+    """Draw matrices of shares, such as attention weights, side by side as shaded squares. All
+    matrices have the same scale, from 0 to 1.
 
     Args:
-        matrices: 2-D arrays. row_names, column_names: the labels of the rows and columns, the same
-            for all matrices. titles: a title for each matrix. xlabel, ylabel: the labels of the
-            axes. color_label: what the shades mean. first_padding: the number of the first column
-            that is padding. A dashed line stands before it.
+        matrices: 2-D arrays.
+        row_names, column_names: the labels of the rows and columns, the same for all matrices.
+        titles: a title for each matrix.
+        xlabel, ylabel: the labels of the axes.
+        color_label: what the shades mean.
+        first_padding: the number of the first column that is padding. A dashed line is drawn before
+            this column.
     """
     panels = _panels(len(matrices), 1.2 + 2.6 * len(matrices), 1.6 + 0.24 * len(row_names))
     for ax, matrix, title in zip(panels, matrices, titles):
@@ -267,7 +274,7 @@ def leak_matrices(dependencies, leaks, *, titles):
 
     Args:
         dependencies: a bool array (T, T) for each model, indexed by [output, input].
-        leaks: the same for the leaks, each of which is also a dependence.
+        leaks: a bool array (T, T) for each model, true at the dependencies that are leaks.
         titles: a title for each model.
     """
     panels, told = _panels(len(titles), 0.6 + 2.5 * len(titles), 3.2), []
@@ -317,7 +324,7 @@ def _pairs(names, values):
 def ink(color):
     """The colour of letters that can be read on the colour "#RRGGBB": "white" or "black"."""
     red, green, blue = bytes.fromhex(color[1:7])
-    brightness = 0.3 * red + 0.59 * green + 0.11 * blue  # of 255
+    brightness = 0.3 * red + 0.59 * green + 0.11 * blue  # 0 to 255
     return "white" if brightness < 140 else "black"
 
 
@@ -377,10 +384,10 @@ class LiveCurve:
             live.add(step, loss=loss)
 
     During the training the title says how far the run has come and how many seconds are left. When
-    the last step is added, the figure becomes an ordinary output, as if by `show`: it is stored
-    with the notebook, has alternative text, and holds no time. The same happens at the end of the
-    cell if the run did not come to its last step, for example because it was interrupted. Outside
-    of a notebook nothing is drawn.
+    the last step is added, the figure becomes an ordinary output, as `show` would make it: the
+    output is stored with the notebook, has alternative text, and holds no time. The same happens at
+    the end of the cell if the run did not come to its last step, for example because it was
+    interrupted. Outside of a notebook nothing is drawn.
 
     The model is trained as it would be without the figure. No random number is drawn, and a loss on
     a GPU is read only when the figure is renewed, because the program has to wait for it.
@@ -392,7 +399,7 @@ class LiveCurve:
         ylabel: what the losses are, with their unit.
 
     Raises:
-        ValueError: `steps` is no whole number of at least 1, or a level is no finite number.
+        ValueError: `steps` is not a whole number of at least 1, or a level is not a finite number.
     """
 
     def __init__(self, steps=None, *, levels=None, ylabel="loss, nats"):
@@ -466,8 +473,8 @@ class LiveCurve:
         for name, value in self.levels.items():
             ax.axhline(value, color=CHANCE, linestyle="--", linewidth=1)
             self._names.append(ax.text(1.015, 0, f"{name} {value:.2f}", **look))
-        # The names need room on the right. A layout engine would take longer to find it than all
-        # the rest of the drawing.
+        # The names need room on the right. A layout engine would take longer to find this room than
+        # everything else in the drawing takes.
         widths = [name.get_window_extent(canvas.get_renderer()).width for name in self._names]
         room = max(widths, default=0) / canvas.figure.bbox.width
         ax.set_position((0.1, 0.15, 0.86 - room, 0.67))
@@ -553,7 +560,8 @@ class LiveCurve:
         low, high = min([0, *values]), max([0, *values])
         if self.step <= right and bottom <= low and high <= top:
             return
-        # Without a last step the axis has room for twice the steps, so that it seldom changes.
+        # If the last step is not known, the axis ends at the next power of 2, so that it seldom
+        # changes.
         right = self.steps or 2 ** self.step.bit_length()
         height = 1.1 * (high - low) or 1.0
         bottom, top = low, low + height
@@ -565,8 +573,8 @@ class LiveCurve:
 
 
 def _means(steps, losses):
-    """Steps and losses for at most `MOST_POINTS` points, and how many losses a point is the mean
-    of. The first point may be the mean of fewer; its steps are those of the last losses."""
+    """The steps and the mean losses of at most `MOST_POINTS` points, and the number of losses in
+    each mean. The first may have fewer losses. The step of a point is that of its last loss."""
     every = -(-len(losses) // MOST_POINTS)
     ends = range(len(losses), 0, -every)[::-1]
     means = [sum(part) / len(part) for part in (losses[max(0, e - every) : e] for e in ends)]
@@ -574,7 +582,8 @@ def _means(steps, losses):
 
 
 def _apart(places, *, gap):
-    """Rising places from 0 to 1, moved as little as keeps them `gap` apart and at most at 1."""
+    """Moves rising places up or down until neighbours are at least `gap` apart and none is above
+    1."""
     lowest = -math.inf
     for i, place in enumerate(places):
         places[i] = lowest = max(place, lowest + gap)
@@ -586,6 +595,6 @@ def _apart(places, *, gap):
 
 
 def _notebook():
-    """The IPython of the notebook in which this program runs, or None outside of a notebook."""
+    """The IPython shell of the notebook in which this program runs, or None outside of one."""
     shell = getattr(builtins, "get_ipython", lambda: None)()
     return shell if hasattr(shell, "kernel") else None

@@ -64,8 +64,8 @@ from mlm_lib.training_data import DataMixture, GrammarCorpus, TextCorpus, has_le
 from mlm_lib.wordpiece import WordPieceTokenizer
 
 COLLATORS = {"masked": MaskingCollator, "diffusion": DiffusionCollator}  # by objective
-# By [model] encoder: the class of its settings, and the default ratio of intermediate_size to
-# hidden_size.
+# {[model] encoder: (the class of its settings, the default ratio of intermediate_size to
+# hidden_size)}.
 ENCODERS = {"bert": (EncoderConfig, 4), "modern": (ModernConfig, 1.5)}
 SHORTEST_ROW = 3  # [CLS], one token, [SEP]
 
@@ -85,7 +85,7 @@ def main(arguments=None):
     options = parse(arguments)
     out, resume = options.pop("out"), options.pop("resume", False)
     try:
-        # With several processes the signal keeps its meaning, because torchrun ends them itself.
+        # With several processes the signal keeps its usual effect: torchrun ends them itself.
         alone = int(os.environ.get("WORLD_SIZE", 1)) == 1
         with sigterm_as_exception() if alone else nullcontext():
             pretrain(read_recipe(options.pop("config", None), options), out, resume=resume)
@@ -128,7 +128,7 @@ def pretrain(recipe, out, *, resume=False):
     Args:
         recipe: a dictionary of tables, such as `read_recipe` returns.
         out: the folder for the tokenizer, the log, the checkpoints and the model. Only one program
-            at a time may write to it; of several processes, the main one does.
+            at a time may write to it. If a program has several processes, the main one writes.
         resume: whether to continue from the last checkpoint in `out`. If there is none, the run
             begins at step 0.
 
@@ -139,13 +139,13 @@ def pretrain(recipe, out, *, resume=False):
         ValueError: the recipe contradicts itself, or the checkpoints in `out`.
         FileExistsError: `out` holds a run and `resume` is False, or a model without checkpoints.
         BlockingIOError: another program writes to `out`.
-        TrainingStopped: as in `train`; then no model is saved.
+        TrainingStopped: in the cases that `train` describes. No model is saved then.
 
     An error or Ctrl-C after the first step carries a note that says at which step the run stopped,
     and from which checkpoint it can be resumed.
     """
     recipe, out = fill_in_defaults(recipe), Path(path_name("out", out))
-    main_process = os.environ.get("RANK", "0") == "0"  # torchrun sets it before there is a group
+    main_process = os.environ.get("RANK", "0") == "0"  # torchrun sets RANK for each process
 
     # 1. What can be checked without the data.
     collator_class = COLLATORS[choice("objective", recipe["objective"], COLLATORS)]
@@ -246,7 +246,7 @@ def _load_source(source):
     """The model and the tokenizer of the checkpoint that `[model] from` names."""
     try:
         return load_checkpoint(source)
-    except (ValueError, RuntimeError) as error:  # torch raises the second for other weight names
+    except (ValueError, RuntimeError) as error:  # the second if names of weights differ
         raise ValueError(f"[model] from: {' '.join(str(error).split())}") from error
 
 
@@ -270,7 +270,7 @@ def _encoder_config(checkpoint, table):
     for name in table:
         if name not in known:
             raise ValueError(no_such("[model]", name, ["from", *may_change]))
-        if name not in may_change:  # another num_heads would load without an error and be wrong
+        if name not in may_change:  # another num_heads would be loaded, and be wrong
             rule = f"beside from, only {', '.join(may_change)} may be given"
             raise ValueError(f"[model] has {name!r}, which the checkpoint decides; {rule}")
     most, max_length = config.max_length, table.pop("max_length", config.max_length)
@@ -323,7 +323,7 @@ def _tokenizer(checkpoint, data, saved_vocab, table):
 def _read_vocabulary(saved_vocab, vocab_file, lowercase=None):
     """The tokenizer of a vocab.txt, or of its copy in the folder of a resumed run."""
     file = saved_vocab or Path(path_name("vocab_file", vocab_file)).expanduser()
-    if saved_vocab and lowercase is None:  # as when the run began
+    if saved_vocab and lowercase is None:  # then as at the start of the run
         config = _config_beside(saved_vocab).read_text("utf-8")
         lowercase = json.loads(config)["do_lower_case"]
     try:
@@ -339,7 +339,7 @@ def _read_vocabulary(saved_vocab, vocab_file, lowercase=None):
 
 
 def _save_vocabulary(tokenizer, vocab_file):
-    """Writes a vocab.txt, and into its folder the file where transformers keeps `do_lower_case`."""
+    """Writes a vocab.txt and, beside it, the file in which transformers keeps `do_lower_case`."""
     config = {"tokenizer_class": "BertTokenizer", "do_lower_case": tokenizer.lowercase}
     write(_config_beside(vocab_file), json.dumps(config))
     tokenizer.save(vocab_file)
@@ -350,7 +350,7 @@ def _config_beside(vocab_file):
 
 
 def _model(encoder_config, tokenizer, checkpoint, seed):
-    """A new model, or the checkpoint's weights in a model whose dropout may be another."""
+    """A new model, or one with the weights of the checkpoint, whose dropout may be different."""
     if checkpoint is None:
         encoder_config = replace(
             encoder_config, vocab_size=len(tokenizer), pad_token_id=tokenizer.pad_token_id
@@ -367,7 +367,7 @@ def _check_that_memory_suffices(encoder_config):
     """Refuses a model whose weights do not fit into memory, before any of them is drawn.
 
     The memory for all weights is requested at once, without filling it. If the system refuses,
-    torch raises a RuntimeError that only its message tells apart from others.
+    torch raises a RuntimeError, which only its message distinguishes from other errors.
     """
     try:
         with torch.device("meta"):
@@ -432,7 +432,7 @@ class PrintEvaluations:
     """A callback of `train` that prints each row of the log that has an evaluation.
 
     Args:
-        quiet: whether to print nothing, as in all processes but the main one.
+        quiet: whether to print nothing. This is so in all processes except the main one.
 
     Attributes:
         step: the last step that was finished; None before the first.

@@ -1,7 +1,7 @@
 """Checkpoints: find them in a folder or on the hub, load them, save them.
 
 transformers reads and writes the files, and `conversion.py` translates between its models and ours.
-What stands here is the caution around that: a checkpoint may be damaged, may have been written by
+This file adds the caution that is needed: a checkpoint may be damaged, may have been written by
 another program, or may have been made to do harm. Built in the lesson on the masked language model.
 """
 
@@ -32,7 +32,7 @@ from mlm_lib.wordpiece import WordPieceTokenizer
 WEIGHT_FILES = "model*.safetensors"
 PICKLE_FILES = "pytorch_model*.bin"  # read only where there are no safetensors
 MAX_DOWNLOAD = 3  # a download that has received this many times its size is given up
-UNUSED_ROWS = 127  # rows without a token that padding to a multiple of 8, 64 or 128 may leave
+UNUSED_ROWS = 127  # rows without a token, if the vocabulary is padded to a multiple of 128
 LOADER_LOG = "transformers.modeling_utils"  # the log in which transformers reports on weights
 OWN_FILES = (  # patterns of all files that a save replaces in a folder
     "config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json",
@@ -68,8 +68,8 @@ def load_checkpoint(name="course-bert", *, device="cpu"):
         ImportError: a package that this tokenizer needs is not installed.
 
     Warns:
-        UserWarning: the warning names the weights of the head that are missing, and are random now;
-            weights that are not finite; and what in the tokenizer may not fit the model.
+        UserWarning: the warning names the weights of the head that are missing and therefore
+            random, weights that are not finite, and what in the tokenizer may not fit the model.
     """
     device = torch_device("device", device)
     folder = find_checkpoint(name)
@@ -122,7 +122,7 @@ def save_pretrained(model, tokenizer, folder):
     with _quietly(), _writing(folder), write_folder(folder, OWN_FILES) as stage:
         theirs.save_pretrained(stage)
         for file in stage.glob("*.safetensors"):
-            # safetensors lets nobody but the owner read its file; let it be like its neighbours.
+            # safetensors lets only the owner read its file. It gets the permissions of the others.
             shutil.copymode(stage / "config.json", file)
         fast.save_pretrained(stage)
         if ours:
@@ -136,7 +136,7 @@ def find_checkpoint(name):
     """The folder that holds a checkpoint, which is downloaded first if it is on the hub.
 
     The name is looked up as a folder, then among the checkpoints that came with the course, and
-    then on the hub. What was downloaded before is found without a network, too.
+    then on the hub. What was downloaded before is found even without a network.
 
     Args:
         name: a folder, "course-bert", "course-writer", or the id of a checkpoint on the hub, such
@@ -193,14 +193,14 @@ def _limited(most):
     """A class of progress bars that end a download after more than `most` bytes.
 
     huggingface_hub asks again as long as it receives something. Without a limit, a server that
-    breaks off each file before its end would therefore be asked for ever.
+    breaks off each file before its end would be asked again for ever.
     """
 
     class Limited(tqdm):
         received = 0
 
         def update(self, n=1):
-            self.received += max(n or 0, 0)  # n is negative where a file begins anew
+            self.received += max(n or 0, 0)  # n is negative if a file begins again
             if self.received > most > 0:
                 told = "the download broke off again and again"
                 raise OSError(f"{told}, after {self.received:,} bytes in all")
@@ -221,7 +221,7 @@ def _read_model(folder):
     kind = settings.pop("model_type", "bert")
     if str(kind) not in FAMILIES:
         raise ValueError(f"{folder} holds a {kind!r} model; only a {' or a '.join(FAMILIES)} fits")
-    if "quantization_config" in settings:  # the scales would be left out
+    if "quantization_config" in settings:  # the factors of the quantisation would not be read
         raise ValueError(f"{folder} is quantised; take the original")
     family = FAMILIES[kind]
     settings = {name: settings[name] for name in family.file_settings if name in settings}
@@ -229,7 +229,7 @@ def _read_model(folder):
     layers = family.config_names["num_layers"]
     whole_number(layers, settings.get(layers, 1), most=MAX_LAYERS)
     weights = _weights(folder, family)
-    # Only a head that is missing draws random numbers, and those come from a copy of the generator.
+    # Random numbers are drawn only for a missing head, and from a copy of the generator.
     with _quietly(), _reading(folder), torch.random.fork_rng(devices=[]):
         theirs, info = family.model_class.from_pretrained(
             folder if weights is None else None,
@@ -265,7 +265,7 @@ def _read_tokenizer(folder, config):
 
 
 def _weights(folder, family):
-    """A folder's weights under transformers' names; None where its files have these names already.
+    """A folder's weights under transformers' names, or None if its files have these names already.
 
     Other programs put the weights into a dictionary within the file (`state_dict`, `model`), or
     write something before each name (`module.`, `_orig_mod.`, `model.`). Both are removed here.
@@ -282,7 +282,7 @@ def _weights(folder, family):
         nested |= within
         for name, weight in weights.items():
             rounded = not weight.dtype.is_floating_point or weight.dtype.itemsize < 2
-            # Whole numbers are right in a buffer of old versions, and in single numbers that count.
+            # Whole numbers are right in `position_ids` of old versions, and in counts without axes.
             if rounded and weight.dim() and not name.endswith("position_ids"):
                 found = f"{name} is {weight.dtype} in {file}"
                 raise ValueError(f"{found}, so quantised; take the original")
@@ -290,7 +290,7 @@ def _weights(folder, family):
     prefixes = {
         _prefix(name, family) for name in names.values() if name.endswith(family.word_embeddings)
     }
-    if "" in prefixes:  # transformers' own names are there, so other names are of other things
+    if "" in prefixes:  # these are transformers' own names, so other names are of other things
         prefixes = {""}
     if len(prefixes) > 1:
         found = ", ".join(f"'{prefix}…'" for prefix in sorted(prefixes))
@@ -344,9 +344,9 @@ def _reading(place):
     """Turns an error that a file causes in another library into an OSError of one line.
 
     A damaged or hostile file can make a library raise nearly any error: a size of 0, for example,
-    becomes a ZeroDivisionError. Therefore only calls of other libraries stand inside this block,
-    so that a bug of ours keeps its own error. An ImportError is never caused by the file: it says
-    which package is missing, and passes.
+    becomes a ZeroDivisionError. Therefore only calls of other libraries are inside this block,
+    so that a bug of ours keeps its own error. An ImportError is not changed, because it is never
+    caused by the file: it says which package is missing.
     """
     try:
         yield
@@ -369,7 +369,7 @@ def _writing(folder):
     try:
         yield
     except Exception as error:
-        # The library of the tokenizers has no class for its errors of files: it raises Exception.
+        # The library `tokenizers` has no class for errors of files: it raises Exception.
         if not isinstance(error, (OSError, SafetensorError)) and type(error) is not Exception:
             raise
         told = f"{folder} cannot be written; what it held is still there"
@@ -380,8 +380,8 @@ def _writing(folder):
 def _quietly():
     """Keeps transformers from showing progress bars and from a warning that is a false alarm.
 
-    It warns that a checkpoint without a head "seem corrupted", but a warning of `load_checkpoint`
-    names the head that is made then.
+    The false alarm says that a checkpoint without a head seems to be corrupted. `load_checkpoint`
+    makes a head in this case, and warns of it with its own words.
     """
     bar, log = logging.is_progress_bar_enabled(), logging.get_logger(LOADER_LOG)
     logging.disable_progress_bar()
@@ -418,7 +418,9 @@ def _refuse_larger(tokenizer, vocab_size):
 
 
 def _doubts(tokenizer, config):
-    """Reasons to doubt that a tokenizer belongs to a model that could read its ids, as sentences.
+    """Reasons to doubt that a tokenizer belongs to a model, as sentences.
+
+    It was checked before that the model has a row for each id.
 
     If a vocabulary has lost its first lines, every id is shifted, and nothing else would show it.
     Two things happen then. `[PAD]` is among the missing tokens, so that transformers adds it again
@@ -450,9 +452,9 @@ def _doubts(tokenizer, config):
 def _doubts_of_case(tokenizer):
     """Reasons to doubt that a tokenizer treats capitals and accents as its vocabulary needs it.
 
-    A vocabulary does not say how texts were prepared for it. If the files beside it do not say it
-    either, transformers turns all letters into lower case, and finds only small pieces of a
-    vocabulary that has capital letters.
+    A vocabulary does not say how texts were prepared for it. If the other files beside it do not
+    say it either, transformers turns all letters into lower case. In a vocabulary with capital
+    letters it then finds only small pieces.
     """
     fast = getattr(tokenizer, "backend_tokenizer", None)
     if fast is None or not isinstance(fast.model, WordPiece) or fast.normalizer is None:

@@ -8,7 +8,7 @@ the floor, the lowest loss that any model can reach on the held-out documents. B
 A part is used in this order:
 
 1. `tokenizer_texts()` gives the texts from which a tokenizer is learned, if a new one is needed.
-2. `encode(tokenizer, max_length)` makes rows of ids, those to train on and `held_out_rows`.
+2. `encode(tokenizer, max_length)` makes rows of ids: the rows to train on and `held_out_rows`.
 3. `rows_of_epoch(epoch)` gives the rows of an epoch, as a list of sequences of rows.
 
 `describe()` is a sentence about the part, `fingerprint_texts` are the strings by which a resumed
@@ -44,7 +44,7 @@ from mlm_lib.training import HeldOut
 from mlm_lib.wordpiece import WordPieceTokenizer
 
 # The seed of the held-out documents of the grammar. The seeds of training documents are
-# (seed + 1) · 100,000 + epoch, so only a run with seed 42,948 could draw the same ones.
+# (seed + 1) · 100,000 + epoch, so only a run with seed 42,948 could draw the same documents.
 HELD_OUT_SEED = 2**32 + 1
 
 
@@ -159,7 +159,7 @@ class DataMixture:
 
 
 class TextCorpus:
-    """Texts that fit into memory: each one in every epoch, and if wanted long blocks of them.
+    """Texts that fit into memory. Each epoch contains all of them and, if wanted, long blocks.
 
     A text that is longer than a row is split into several rows. All texts that are not held out are
     trained on, except the test split of a corpus that has one (see `split_to_train`).
@@ -172,11 +172,13 @@ class TextCorpus:
             None there are no blocks.
         validation: a file or folder of texts to evaluate on. Then no text of `corpus` is held out.
             If that file is inside the folder `corpus`, it is not trained on.
-        validation_share: the share of the texts that is held out. If None: a hub data set's
-            validation split if it has one; else a tenth of the texts.
+        validation_share: the share of the texts that is held out. None: if the corpus is a data set
+            of the hub with a validation split, this split is held out; otherwise a tenth of the
+            texts.
 
     Attributes:
-        train, validation, test: the lists of texts to train on, held out, and not used.
+        train, validation, test: three lists, the texts to train on, the texts held out, and the
+            texts of the test split, which are not used.
         counts: after `encode`, a dictionary: how many texts are trained on (`texts`), held out
             (`held`), in the test split (`test`) and, of those to train on, without a known word
             (`unknown`); the number of `tokens` to train on, and how many of them are in a row
@@ -206,7 +208,7 @@ class TextCorpus:
         self.legacy = False
 
     def use_legacy_rules(self):
-        """Splits the texts and makes the rows as the earlier version did, to resume its run."""
+        """Splits the texts and makes the rows as an earlier version did, to resume its run."""
         self.train, self.validation, self.test = (load_corpus(self.corpus, s) for s in SPLITS)
         self.legacy = True
 
@@ -268,7 +270,7 @@ class GrammarCorpus:
             floor.
         worlds: the names of the grammar's topics to use. None: all topics are used.
         longest: keep only documents of at most this many words. None: all documents are kept. The
-            floor stays the same, because the ideal reader knows the length of each document.
+            floor is still exact, because the ideal reader knows the length of each document anyway.
         seed: the seed of the documents to train on. The held-out documents are the same for every
             seed.
     """
@@ -290,7 +292,7 @@ class GrammarCorpus:
         self.fingerprint_texts, self.legacy = self.train + self.validation, False
 
     def use_legacy_rules(self):
-        """Cuts off the ends of long documents as the earlier version did, to resume its run."""
+        """Cuts off the ends of long documents as an earlier version did, to resume its run."""
         self.legacy = True
 
     def _of_epoch(self, epoch):
@@ -309,8 +311,8 @@ class GrammarCorpus:
     def tokenizer_texts(self):
         """The documents of the first epoch, and the vocabulary of the grammar fifty times.
 
-        The repetition makes every word of the grammar a token of its own. Otherwise a floor in nats
-        per word would not be one in nats per token.
+        Because of the repetition every word of the grammar becomes a token of its own. Otherwise a
+        floor in nats per word would not be a floor in nats per token.
         """
         return self.train + 50 * [" ".join(self.grammar.vocabulary)]
 
@@ -331,7 +333,7 @@ class GrammarCorpus:
             raise ValueError(f"max_length={max_length} cuts documents short; raise it to {longest}")
 
     def rows_of_epoch(self, epoch):
-        """The rows of new documents; the same ones whenever the same epoch is asked for."""
+        """The rows of new documents. The same epoch always has the same documents."""
         texts = self._of_epoch(epoch) if epoch else self.train
         to_rows = _truncated_rows if self.legacy else _split_rows
         return [to_rows(self.tokenizer, _encode(self.tokenizer, texts), self.max_length)]
@@ -385,7 +387,7 @@ def has_legacy_rows(out):
 
 
 def _encode(tokenizer, texts):
-    """The ids of each text with [CLS] and [SEP], however many.
+    """The ids of each text with [CLS] and [SEP], however long the text is.
 
     `verbose=False` turns off the tokenizer's warning about long texts, which are split later.
     """
@@ -394,12 +396,12 @@ def _encode(tokenizer, texts):
 
 def _split_rows(tokenizer, encoded, max_length):
     """The rows of all texts, where a long text is split into several rows."""
-    special = set(tokenizer.all_special_ids)  # with the id of unknown words
+    special = set(tokenizer.all_special_ids)  # including the id of unknown words
     return [row for ids in encoded for row in split_into_rows(ids, max_length, special)]
 
 
 def _truncated_rows(tokenizer, encoded, max_length):
     """One row for each text: its first ids and [SEP]. Rows without a known word are left out."""
     rows = [ids if len(ids) <= max_length else ids[: max_length - 1] + ids[-1:] for ids in encoded]
-    special = set(tokenizer.all_special_ids)  # with the id of unknown words
+    special = set(tokenizer.all_special_ids)  # including the id of unknown words
     return [row for row in rows if not special.issuperset(row)]

@@ -107,7 +107,7 @@ class WordPieceTokenizer:
                 no pairs are left before that.
             min_frequency: a pair that occurs less often is not merged.
             lowercase: whether texts are lower-cased and stripped of accents first.
-            limit_alphabet: how many of the most frequent characters to keep; None keeps all. A word
+            limit_alphabet: how many of the most frequent characters to keep. None: all. A word
                 with any other character becomes `[UNK]`.
             initial_alphabet: characters to keep even if the texts do not have them, such as
                 `string.printable`; a str or a list. These characters are included in the number

@@ -25,7 +25,7 @@ _CHINESE = (
     "\U0002b920-\U0002ceaf\U0002f800-\U0002fa1f"
 )
 _SURROGATE = re.compile("[\ud800-\udfff]")
-# A long run of characters among which many combining marks may be; below U+0300 there are none.
+# A long run of characters that may contain many combining marks. There are none below U+0300.
 _LONG_RUN = re.compile("[^\0-\u02ff]{300,}")
 
 
@@ -56,12 +56,12 @@ def split_words(text, *, lowercase=True):
     text = chars["chinese"].sub(r" \g<0> ", text)
     if lowercase:
         # 2. é is decomposed into e and a mark, and the mark is removed. The second, fourth, … parts
-        #    consist of characters that the reference does not decompose.
+        #    consist of characters that `tokenizers` does not decompose.
         parts = chars["undecomposed"].split(text)
         parts[::2] = map(_decomposed, parts[::2])
         text = chars["mark"].sub("", "".join(parts))
-        # 3. Letter by letter, because str.lower() turns a Σ at the end of a word into ς, and the
-        #    reference turns it into σ.
+        # 3. Each letter is lower-cased by itself. In a whole word, str.lower() turns a Σ at the
+        #    end into ς, whereas `tokenizers` turns it into σ.
         text = "".join(chars["lower"].get(char) or char.lower() for char in text)
     # 4. Split. The pattern captures punctuation only, so that a space leaves None in the list.
     return [word for word in chars["split"].split(text) if word]
@@ -74,7 +74,7 @@ def count_words(texts, *, lowercase=True):
     Counter({'no': 3, ',': 1, '.': 1, '?': 1})
     """
     chunks = Counter()
-    for text in iterable("texts", texts, "texts"):  # refuses a single str, an iterable of letters
+    for text in iterable("texts", texts, "texts"):  # a single str is refused
         chunks.update(BLANK.split(text))
     words = Counter()
     for chunk, count in chunks.items():  # each distinct chunk is normalised only once
@@ -101,11 +101,11 @@ def _with_sorted_marks(match):
 
 @cache
 def _characters():
-    """The character classes of the reference, as compiled patterns.
+    """The character classes of the library `tokenizers`, as compiled patterns.
 
-    The reference has fixed tables of which characters are marks, punctuation or control characters,
-    while those of Python change with its releases. So the tables come from a file,
-    `data/bert_characters.json`.
+    `tokenizers` has fixed tables that say which characters are marks, punctuation or control
+    characters, whereas the tables of Python change with its releases. Therefore the tables are read
+    from a file, `data/bert_characters.json`.
     """
     table = json.loads((DATA / "bert_characters.json").read_text(encoding="utf-8"))
 

@@ -2,8 +2,8 @@
 
 `train` and the loop in the lesson on pretraining take their batches from a `BatchSampler`. It deals
 out the examples of a data set, batch after batch and epoch after epoch. `shard` cuts out the rows
-of a batch that one of several processes computes. It also returns the weight of their loss, which
-makes several processes train as one process would.
+of a batch that one of several processes computes. It also returns a weight for the loss of these
+rows. With these weights several processes train as one process would.
 """
 
 import hashlib
@@ -29,9 +29,9 @@ class BatchSampler:
         dataset: a sequence of examples. If it has a method `set_epoch`, the method is called at the
             start of each epoch. If it has an attribute `lengths`, `grouped` reads the lengths of
             the examples there and need not read the examples themselves.
-        batch_size: examples in a batch. The last batch of an epoch may be smaller.
-        seed: of the permutations.
-        grouped: put rows of similar length into one batch, which saves padding.
+        batch_size: the number of examples in a batch. The last batch of an epoch may be smaller.
+        seed: the seed of the random order.
+        grouped: whether to put examples of similar length into one batch, which saves padding.
 
     Raises:
         ValueError: the data set is empty.
@@ -60,7 +60,7 @@ class BatchSampler:
         return {"epoch": self.epoch, "place": self.place}
 
     def load_state_dict(self, state):
-        """Goes on with the batch that follows those of `state`."""
+        """Goes to the place that `state_dict` saved, so that `next` gives the batch after it."""
         self.epoch, self.place = state["epoch"], state["place"]
         if hasattr(self.dataset, "set_epoch"):
             self.dataset.set_epoch(self.epoch)
@@ -121,20 +121,20 @@ def count_targets(batch):
 
     >>> count_targets({"labels": torch.tensor([[-100, 7, -100], [8, 9, -100]])})
     tensor(3)
-    >>> count_targets({"labels": torch.tensor([1, 0])})  # of a classifier, one for each text
+    >>> count_targets({"labels": torch.tensor([1, 0])})  # labels of a classifier, one for each text
     tensor(2)
     """
     if "labels" in batch:
         has_label = batch["labels"] != IGNORE  # (B, T), or (B,) for a classifier
         if "weights" not in batch:
             return has_label.sum()
-        return (has_label.sum(1) * batch["weights"]).sum()  # labels of each row (B,), weighted
+        return (has_label.sum(1) * batch["weights"]).sum()  # (B,) labels of a row times its weight
     real = _real_tokens(batch)
     return (real[:, 1:] & real[:, :-1]).sum()
 
 
 def _real_tokens(batch):
-    """A bool tensor (B, T): True at tokens, False at padding. Without a mask all are tokens."""
+    """A bool tensor (B, T): True at tokens, False at padding. All True without a mask."""
     no_padding = torch.ones_like(batch["input_ids"])
     return batch.get("attention_mask", batch.get("mask", no_padding)).bool()
 
@@ -150,9 +150,9 @@ def shard(batch, device, index=0, count=1, cpu_inputs=()):
     `index` has the rows `index`, `index + count`, `index + 2 * count` and so on.
 
     The loss of a part is a mean over its own labels, and the gradients of the parts are averaged.
-    The average is the gradient of the whole batch if each loss is first multiplied by
+    The average is the gradient of the whole batch if each loss is first multiplied by::
 
-        weight = count * labels in the part / labels in the batch.
+        weight = count * labels in the part / labels in the batch
 
     If there are more parts than rows, a part without rows takes the first row with weight 0.
 
@@ -161,7 +161,7 @@ def shard(batch, device, index=0, count=1, cpu_inputs=()):
         device: the rows and the weight are moved to this device.
         index: the number of the part, from 0.
         count: the number of parts.
-        cpu_inputs: names of tensors that are not moved.
+        cpu_inputs: names of tensors that are not moved, because the model reads them on the CPU.
 
     Returns:
         (rows, weight): a dictionary of the part's rows, and a tensor without axes.
@@ -187,9 +187,10 @@ def shard(batch, device, index=0, count=1, cpu_inputs=()):
 
 
 def all_gather(value):
-    """The values that all processes have here, in the order of their ranks.
+    """Collects a value from each process, and returns a list of them in the order of the ranks.
 
-    Each process must call it. If there is only one process, its own value is the only one.
+    Each process must call this function, and each gets the whole list. If there is only one
+    process, the list has one value.
     """
     if not distributed.is_initialized():
         return [value]
@@ -199,7 +200,7 @@ def all_gather(value):
 
 
 def _moved(values, device):
-    """A tensor on the device."""
+    """The tensor on the device."""
     if device.type == "cuda" and values.device.type == "cpu":
-        values = values.pin_memory()  # from pinned memory the copy runs while the program goes on
+        values = values.pin_memory()  # a copy from pinned memory runs while the program goes on
     return values.to(device, non_blocking=True)

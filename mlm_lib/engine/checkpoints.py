@@ -26,10 +26,10 @@ from mlm_lib.engine.batches import all_gather
 from mlm_lib.engine.files import write
 
 WEIGHTS, STATE = "model.safetensors", "state.pt"
-SAMPLE = 1000  # a data set is recognised by so many of its examples, evenly spaced
-# What torch and safetensors raise for a file that is missing, cut off, altered, or something else.
-# The list was found by altering checkpoints at random. What is not in it is not called damage: a
-# file that may not be read, too little memory, a library that is missing.
+SAMPLE = 1000  # how many examples, evenly spaced, a data set is recognised by
+# The errors that show that a file is missing, cut off, altered, or not a checkpoint at all. They
+# were found by altering checkpoints at random. Other errors are not a sign of damage: the file may
+# not be read, for example, or there is too little memory, or a library is missing.
 DAMAGED = (
     FileNotFoundError, EOFError, RuntimeError, ValueError, LookupError, TypeError, AttributeError,
     AssertionError, struct.error, pickle.UnpicklingError, SafetensorError,
@@ -44,8 +44,8 @@ class Checkpoints:
     one before it is still there.
 
     Args:
-        folder: which holds the checkpoints. It is made when the first one is saved.
-        keep: the number of checkpoints that are kept, the last ones.
+        folder: the folder for the checkpoints. It is made when the first one is saved.
+        keep: how many of the last checkpoints are kept.
     """
 
     def __init__(self, folder, keep=2):
@@ -73,7 +73,8 @@ class Checkpoints:
                 is the `fingerprint` of the run.
 
         Raises:
-            OSError: it could not be written, as on a full disk. The older checkpoints are intact.
+            OSError: the checkpoint could not be written, for example because the disk is full. The
+                older checkpoints are intact.
         """
         weights = {name: weight.cpu().contiguous() for name, weight in _own_tensors(model).items()}
         buffer = io.BytesIO()
@@ -90,10 +91,10 @@ class Checkpoints:
             shutil.rmtree(old, ignore_errors=True)
 
     def restore(self, model, run, added=()):
-        """Loads the weights of the last checkpoint into the model, and returns its state.
+        """Loads the weights of the last checkpoint into the model, and returns the saved state.
 
         Args:
-            model: the model that was saved, or one like it.
+            model: a model with the same modules as the one that was saved.
             run: the `fingerprint` of the present run.
             added: the settings that an earlier version of the course did not write into the
                 fingerprint, each with the value that it had then.
@@ -103,8 +104,8 @@ class Checkpoints:
 
         Raises:
             ValueError: a file of the checkpoint is missing or damaged, or was not written by this
-                course; or the runs differ. The message names the first difference, as it was and as
-                it is now.
+                course; or the two runs differ. The message names the first difference, with its
+                value in the checkpoint and its value now.
         """
         *before, path = ["the start", *self.all()]
         try:
@@ -140,8 +141,9 @@ def _refuse_another_run(path, then, now):
 def _same_dropout(name, then, now):
     """Whether the dropout of attention is a number in one fingerprint and None in the other.
 
-    None means that it is equal to `dropout`. The two can be the same, and if they are not, another
-    entry differs: the number that is used is also in the lines that describe the model.
+    None means that the dropout of attention is equal to `dropout`, so a number and None can mean
+    the same. If they do not, the fingerprints differ in another entry as well, because torch's
+    description of the model contains the number that is used.
     """
     values = then.get(name, 0), now.get(name, 0)
     return name == "model.EncoderConfig.attention_dropout" and None in values
@@ -163,11 +165,12 @@ def fingerprint(model, dataset, collator, settings):
     weights would be worth nothing. `Checkpoints.restore` therefore compares fingerprints.
 
     Args:
-        model: torch's description of it, the `config` of the model and of its parts, and the names
-            and shapes of its weights go into the fingerprint, and which of the weights are frozen.
-        dataset: its own `fingerprint()`, a dictionary, if it has this method. Otherwise its length
-            and a sample of its examples.
-        collator: its own `fingerprint()`, if it has this method. Otherwise nothing.
+        model: the fingerprint holds torch's description of the model, the `config` of the model and
+            of its parts, the names and shapes of its weights, and which weights are frozen.
+        dataset: if it has a method `fingerprint`, the dictionary that this method returns is used.
+            Otherwise the length of the data set and a sample of its examples are used.
+        collator: if it has a method `fingerprint`, the dictionary that this method returns is used.
+            Otherwise nothing is recorded.
         settings: the settings of the training on which the weights depend.
     """
     parts = {
@@ -195,7 +198,7 @@ def _of_model(model):
     for module in model.modules():
         config = getattr(module, "config", None)
         for name, value in getattr(config, "__dict__", {}).items():
-            # Where a model came from, and which version wrote its file, changes nothing in it.
+            # The file from which a model came, and the version that wrote it, change nothing.
             if not name.startswith("_") and name != "transformers_version":
                 known[f"{type(config).__name__}.{name}"] = value
     lines = _described(model).split("\n")
@@ -206,7 +209,7 @@ def _of_model(model):
 
 
 def _plain(value):
-    """A value that JSON does not know: a tensor or an array as a list, anything else as a text."""
+    """For a value that JSON does not know: a tensor or an array as a list, others as a text."""
     return value.tolist() if hasattr(value, "tolist") else _described(value)
 
 
@@ -241,9 +244,10 @@ class RandomStates:
         return all_gather(self.get())
 
     def load_state_dict(self, states):
-        """Sets the generators of this process to its states.
+        """Sets the generators of this process to the states that were saved for its rank.
 
-        If the run had fewer processes when it was saved, the new ones keep the states they have.
+        If the run had fewer processes when it was saved, the generators of the additional processes
+        are not changed.
         """
         if self.rank < len(states):
             self.set(states[self.rank])

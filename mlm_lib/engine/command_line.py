@@ -171,8 +171,8 @@ class Parser(argparse.ArgumentParser):
 def parse(arguments=None):
     """Parses the command line into {name: value} of the options that are given.
 
-    Options that are not given are absent from the result, so that the values of a recipe stay. An
-    option that does not exist, or --help, ends the program.
+    Options that are not given are absent from the result, so that they replace no value of a
+    recipe. An option that does not exist, or --help, ends the program.
 
     >>> parse(["--out", "my-run", "--batch-size", "8"])
     {'out': 'my-run', 'batch_size': 8}
@@ -205,12 +205,13 @@ def option(name):
 
 
 def no_such(place, name, names):
-    """The error message about a name that does not exist: what was probably meant, what exists.
+    """The error message about a name that does not exist: it says what was probably meant.
 
     Args:
-        place: what lacks the name: a table of a recipe such as "[model]", or "the command".
+        place: where the name does not exist, for example "[model]" for a table of a recipe, or "the
+            command" for an option.
         name: the name that was given.
-        names: the names that exist there.
+        names: the names that exist there, which the message lists.
 
     >>> no_such("[training]", "lr", ["steps", "learning_rate"])
     "[training] has no 'lr'; its name here is learning_rate; there are: steps, learning_rate"

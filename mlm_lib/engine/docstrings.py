@@ -24,10 +24,11 @@ from mlm_lib.engine.files import write
 DOCS_PACKAGES = (
     "torch", "numpy", "matplotlib", "transformers", "datasets", "huggingface_hub", "accelerate",
 )  # fmt: skip
-# Folders that are skipped. Tests have little prose; copies of other packages, and transformers'
-# models, repeat themselves; numpy has distutils only for some versions of Python.
+# Folders that are skipped. Tests have little prose. Copies of other packages, and the models of
+# transformers, repeat the same sentences. numpy has distutils only for some versions of Python.
 _SKIPPED_FOLDERS = {"test", "tests", "testing", "_vendor", "models", "distutils"}
-# Raise it by 1 after a change in this file that keeps other sentences, so that no cache is used.
+# Raise this number by 1 if a change in this file changes which sentences are kept. Then the caches
+# of the former version are not used.
 _RULES_VERSION = 2
 
 
@@ -60,7 +61,7 @@ def load_docs(packages=DOCS_PACKAGES):
 
 
 def _read_packages(packages):
-    """The prose of each docstring of some packages, with each sentence only at its first place."""
+    """The prose of each docstring of some packages. A sentence that came before is left out."""
     files = []
     for name in packages:
         for root in map(Path, importlib.util.find_spec(name).submodule_search_locations):
@@ -71,7 +72,7 @@ def _read_packages(packages):
     seen, texts = set(), []
     for file in tqdm(files, desc="reading docstrings", unit="file"):
         for docstring in _docstrings(_parsed(file)):
-            # A dictionary removes what the docstring says twice, and keeps the order.
+            # A dictionary keeps the order, and holds a sentence that occurs twice only once.
             fresh = dict.fromkeys(one for one in prose_sentences(docstring) if one not in seen)
             seen.update(fresh)
             if fresh:

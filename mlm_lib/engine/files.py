@@ -15,18 +15,19 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-STALE = 3600  # an unfinished folder is deleted if it is older than so many seconds
+STALE = 3600  # an unfinished folder is deleted when it is older than this, in seconds
 
 
 def write(path, content):
     """Writes a file completely, or not at all.
 
     Args:
-        path: of the file. Its folder is made if it does not exist.
+        path: the path of the file. Its folder is made if it does not exist.
         content: bytes or a text. A text is encoded in UTF-8, and its line ends are not changed.
 
     Raises:
-        OSError: the file cannot be written, as on a full disk. The old file is still there.
+        OSError: the file cannot be written, for example because the disk is full. The old file is
+            still there.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -43,22 +44,23 @@ def write(path, content):
 
 @contextmanager
 def write_folder(folder, own):
-    """Writes a folder completely, or not at all. The block fills an empty folder::
+    """Writes a folder completely, or not at all. The `with` block fills an empty folder::
 
         with write_folder("my-bert", ["config.json", "*.safetensors"]) as new:
             (new / "config.json").write_text("{}")
 
-    At the end of the block the old folder is renamed `.my-bert.old`, and the new folder takes its
-    place. Files of the old folder that do not belong to what is written, such as notes and open
-    logs, are moved into the new folder. If the program is killed, either the old folder or the new
-    one is complete. If it is killed between two of these steps, the next call completes them.
+    At the end of the block three steps follow. The old folder is renamed `.my-bert.old`, the new
+    folder takes its place, and files of the old folder that `own` does not name, such as notes and
+    open logs, are moved into the new folder. If the program is killed, either the old folder or the
+    new one is complete. If it is killed between two of the steps, the next call of `write_folder`
+    does the remaining ones.
 
     Args:
         folder: the folder to write. It is made if it does not exist, together with its parents.
         own: patterns of file names. Old files with such a name are not moved into the new folder.
 
     Raises:
-        OSError: `folder` is a file, or it cannot be written. What it held is still there.
+        OSError: `folder` is a file, or it cannot be written. Its old content is still there.
     """
     folder = Path(folder).expanduser().resolve()
     if folder.exists() and not folder.is_dir():
@@ -88,7 +90,8 @@ def write_folder(folder, own):
 
 
 def _settle(folder, old, own):
-    """Puts the old folder back, or, if there is a new one, moves the other files there."""
+    """Does what a killed program left undone: puts the old folder back or, if the new folder is
+    there, moves the files that are not `own` into it."""
     if old.exists() and not folder.exists():
         os.rename(old, folder)
     elif old.exists():
@@ -102,10 +105,10 @@ def _settle(folder, old, own):
 
 @contextmanager
 def only_writer(folder):
-    """Locks a folder in this block, so that no second program writes to it.
+    """Locks a folder while a `with` block runs, so that no second program writes to it.
 
-    The lock is a file `.lock` in the folder. The operating system frees it when the process ends,
-    also when it is killed. The same process may lock a folder twice.
+    The lock is a file `.lock` in the folder. The operating system frees the lock when the process
+    ends, even if the process is killed. The same process may lock a folder twice.
 
     Raises:
         BlockingIOError: another program has locked the folder.

@@ -1,4 +1,4 @@
-"""Reading a grammar file, and checking it, into the arrays that `mlm_lib.grammar` computes with.
+"""Reads and checks a grammar file, and makes the arrays that `mlm_lib.grammar` computes with.
 
 The first lines of `data/grammar.toml` explain the format. The message about a mistake names the
 world, the part of the world and the sentence in which it is.
@@ -18,30 +18,34 @@ from mlm_lib.checks import choice, probability, refused
 
 # A token of the grammar: what BERT's tokenizer treats as one word.
 WORD = re.compile(r"[a-z]+|[0-9]+|[.,:;?-]")
-# {a:animal}, {country.capital}, {opinion|mood}: perhaps an article, a name, perhaps a latent.
+# A slot, such as {a:animal}, {country.capital} or {opinion|mood}: a name. There may be an article
+# before the name, and a latent after it.
 SLOT = re.compile(r"\{(a:)?([a-z_]+(?:\.[a-z_]+)?)(?:\|([a-z_]+(?:\.[a-z_]+)?))?\}")
-# Words that take "an", by their sound: those that begin with a vowel, except one spoken as in "you"
-# or "one"; with a silent h; with 8; and the numbers 11 and 18.
+# Words that take "an" because of their sound. They begin with a vowel that is not spoken as in
+# "you" or "one", or with a silent h, or with 8, or they are the number 11 or 18.
 TAKES_AN = re.compile(
     r"(?!uni(?![nm])|eu|ukr|uru|one$|once$|us[aeu])[aeiou]|hour|hono|hones|heir|8|1[18]$"
 )
 SMALL, LARGE = 1e-12, 1e12  # limits for weights, so that sums and products keep their precision
-NO_LATENT = "drawn freely"  # what decides a word from a list that does not depend on a latent
+NO_LATENT = "drawn freely"  # stands for the latent of a word that depends on no latent
 
 
 class World(NamedTuple):
-    """One topic of a grammar. A *state* is one choice of values for all latents; Z counts them.
+    """One topic of a grammar.
+
+    A *latent* is a hidden fact about a document, such as the mood of its writer. A *state* is one
+    choice of a value for each latent. There are Z states.
 
     - name: the name of the world.
     - weight: how often documents are of this world, relative to the weights of the other worlds.
     - prior: (Z,) float64, the probability of each state.
     - steps: a list of (probability, sentences). A sentence is a pair (weight, places). Its weight
       is a tensor (Z,) float64: the probability of the sentence in each state, given that the step
-      occurs. `places` has for each of its words a list of Z numbers: which filler is there in each
-      state, or −1 in a state in which the sentence is impossible.
+      occurs. `places` has a list of Z numbers for each word of the sentence. They are the numbers
+      of the filler at this place in each state, or −1 if the sentence is impossible in the state.
     - fillers: a list of {word: probability}. A filler is a distribution over words.
-    - kinds: {word: the latent that decides it, or `NO_LATENT`}, for the words that fill slots. A
-      word that fills several kinds of slots belongs to the first of them; a latent is preferred to
+    - kinds: {word: the latent that decides it, or `NO_LATENT`}, for the words that fill slots. If a
+      word fills several kinds of slots, the first of them counts. A latent is preferred to
       `NO_LATENT`.
     """
 
@@ -58,15 +62,15 @@ def read_worlds(path, worlds=None):
 
     Args:
         path: a TOML file.
-        worlds: the name or a list of names of the worlds to keep; None keeps all.
+        worlds: the name of the world to keep, or a list of such names. None: all worlds are kept.
 
     Returns:
         A list of `World`, in the order of the file.
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: the file lacks a world of these names, or has a mistake. The message quotes what
-            is wrong.
+        ValueError: a world of these names is not in the file, or the file has a mistake. The
+            message quotes what is wrong.
     """
     with _place_in_errors(path):
         tables = tomllib.loads(Path(path).read_text(encoding="utf-8"))
@@ -146,7 +150,7 @@ class _WorldReader:
         return weight * torch.tensor(possible, dtype=torch.float64), places
 
     def _possible(self, when):
-        """In which of the Z states all conditions hold, a list of bools."""
+        """Whether all conditions hold in a state, as a list of Z bools."""
         possible = [True] * len(self.states)
         for name, wanted in when.items():
             values = self._values(name)
@@ -269,7 +273,7 @@ def article_of(word):
 
 
 def _checked_table(name, value, keys=None):
-    """The value, if it is a table that has no other keys."""
+    """The value, after a check that it is a table, and that it has no keys other than `keys`."""
     if not isinstance(value, dict):
         raise refused(name, value, "a table")
     unknown = value.keys() - set(keys or value)
@@ -279,7 +283,8 @@ def _checked_table(name, value, keys=None):
 
 
 def _checked_items(name, values, once=True):
-    """The values, if they are a list that is not empty and, with `once`, has nothing twice."""
+    """The values, after a check that they are a list that is not empty and, with `once`, has no
+    value twice."""
     if not isinstance(values, list) or not values:
         raise refused(name, values, "a list that holds something")
     doubled = [value for value in values if once and values.count(value) > 1]
@@ -289,14 +294,14 @@ def _checked_items(name, values, once=True):
 
 
 def _checked_word(word):
-    """The word, if it is one token of the grammar."""
+    """The word, after a check that it is one token of the grammar."""
     if not isinstance(word, str) or not WORD.fullmatch(word):
         raise ValueError(f"{word!r} is not one word of a-z, one number, or one of . , : ; ? -")
     return word
 
 
 def _checked_weight(name, value):
-    """The value, if it is 0 or a number within the limits for weights."""
+    """The value, after a check that it is 0 or a number within the limits for weights."""
     if type(value) in (int, float) and (value == 0 or SMALL <= value <= LARGE):  # NaN is neither
         return value
     raise refused(name, value, f"0 or a number from {SMALL:g} to {LARGE:g}")

@@ -38,12 +38,12 @@ class History:
             `evaluate_at_start` writes, has no `loss` either.
         step: the number of steps made, including those before the run was resumed; `tokens` and
             `seconds` are totals in the same sense.
-        tokens: tokens without padding.
-        seconds: wall-clock time of the training.
-        precision: "fp32" or "bf16", in which the run computes.
+        tokens: the number of tokens, without padding.
+        seconds: the wall-clock time of the training.
+        precision: the precision in which the run computes, "fp32" or "bf16".
 
     On a GPU, reading a number back makes the program wait until the GPU has computed it. Therefore
-    the numbers of a step stay where they are until `read_back` is called.
+    the numbers of a step stay on the GPU until `read_back` is called.
     """
 
     rows: list = field(default_factory=list)
@@ -57,7 +57,7 @@ class History:
     idle: int = field(default=0, repr=False)  # how many of these steps had no label
     rate: float = field(default=0.0, repr=False)  # the learning rate of the last step
     budget: dict = field(default_factory=dict, repr=False)  # the `steps` and `seconds` of the run
-    unread: list = field(default_factory=list, repr=False)  # numbers that were not read back yet
+    unread: list = field(default_factory=list, repr=False)  # steps that were not read back
 
     def curve(self, name):
         """The rows that have a number of this name, as two lists: (steps, numbers).
@@ -80,7 +80,7 @@ class History:
             batch: the batch of the step, whose tokens and targets are counted.
 
         Raises:
-            TrainingStopped, ValueError: as `read_back` does.
+            TrainingStopped, ValueError: in the cases that `read_back` describes, if it is called.
         """
         self.step += 1
         self.rate = rate
@@ -90,7 +90,7 @@ class History:
             self.read_back()
 
     def read_back(self, last=False):
-        """Reads the numbers of all steps that were not read back yet, which synchronises a GPU.
+        """Reads the numbers of all steps that were not read back yet, and waits for them on a GPU.
 
         Args:
             last: whether the run is at its end.
@@ -119,7 +119,7 @@ class History:
             raise ValueError(f"{told}; raise the masking rate, or give texts that hold words")
 
     def take_mean_loss(self):
-        """The mean loss of the steps since the last row. The sum then begins anew at 0.
+        """The mean loss of the steps since the last row. The sum then begins at 0 again.
 
         Steps without a label have no loss and do not count. If none of the steps had a label, the
         mean is NaN.
@@ -147,7 +147,11 @@ class History:
         return dict(vars(self))
 
     def load_state_dict(self, state):
-        """Goes on after the steps of `state`, which may hold less, or more, than it does today."""
+        """Goes on after the steps of `state`.
+
+        Another version of the course may have saved it. Attributes that only one of the two
+        versions has are ignored.
+        """
         vars(self).update({name: value for name, value in state.items() if name in vars(self)})
 
 
@@ -155,14 +159,14 @@ class History:
 
 
 class Log:
-    """The file `log.jsonl`, which has one row a line.
+    """The file `log.jsonl`, in which each line is a row of the log.
 
     A resumed run goes on after its last checkpoint. The rows that were logged after the checkpoint
     will be computed again, so they are removed from the file first.
 
     Args:
-        path: of the file.
-        rows: the rows up to the checkpoint.
+        path: the path of the file.
+        rows: the rows up to the checkpoint, which the file keeps.
     """
 
     def __init__(self, path, rows):
@@ -176,7 +180,7 @@ class Log:
 
 
 def _line(row):
-    """A row as a line of JSON, which has no NaN and no infinity: both become `null`."""
+    """A row as a line of JSON. JSON has no NaN and no infinity, so both become `null`."""
     finite = {name: value if math.isfinite(value) else None for name, value in row.items()}
     return json.dumps(finite) + "\n"
 
@@ -185,8 +189,8 @@ def keep_old_log(path):
     """Renames a log that belongs to no checkpoint, so that no run overwrites it.
 
     Args:
-        path: of the log, such as `out/log.jsonl`, which becomes `out/log.1.jsonl`, or the next
-            number that is free.
+        path: the path of the log, such as `out/log.jsonl`. The file is renamed `out/log.1.jsonl`
+            or, if there is such a file, gets the next number that is free.
 
     Returns:
         The new path, or None if there is no log or the log is empty.
@@ -201,14 +205,14 @@ def keep_old_log(path):
 
 
 class Progress:
-    """Prints how far a run has come, where nobody watches a progress bar in a terminal.
+    """Prints how far a run has come, if there is no terminal for a progress bar.
 
     The first line comes after `FIRST` seconds, and each further line `BETWEEN` seconds after the
-    line before. Lines go to the standard error, as a progress bar does.
+    line before. The lines go to the standard error, as a progress bar does.
 
     Args:
         history: the `History` of the run.
-        steps, seconds: the budget of the run; None where it has no such budget.
+        steps, seconds: the budget of the run. None: the run has no budget of this kind.
     """
 
     def __init__(self, history, steps, seconds):
@@ -217,7 +221,7 @@ class Progress:
         self.next = self.begin + FIRST
 
     def tell(self):
-        """Prints a line if it is time for one. It has to be called after each step."""
+        """Prints a line if it is time for one. Call this method after each step."""
         now, history = time.perf_counter(), self.history
         if now < self.next:
             return

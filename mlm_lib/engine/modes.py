@@ -1,4 +1,4 @@
-"""The modes of a model, training and evaluation, which a measurement puts back when it is done."""
+"""Keeps the mode of each module of a model, training or evaluation, during a measurement."""
 
 from contextlib import contextmanager
 
@@ -11,8 +11,8 @@ def modes_kept(model):
             model.eval()
             loss = model(**batch)["loss"]
 
-    An evaluation calls `model.eval()`, which turns dropout off in all modules. To call
-    `model.train()` afterwards would turn it on in all modules, also in those that were in
+    An evaluation calls `model.eval()`, which turns dropout off in all modules. If `model.train()`
+    were called afterwards, dropout would be on in all modules, even in those that were in
     evaluation mode before.
     """
     modes = [(module, module.training) for module in model.modules()]

@@ -1,4 +1,4 @@
-"""Padding: rows of different lengths become one tensor, as a batch needs it."""
+"""Padding: makes one tensor of rows of different lengths, as a batch needs it."""
 
 from array import array
 from collections.abc import Mapping
@@ -16,14 +16,15 @@ def pad_examples(examples, pad_token_id, *, multiple=None):
     [[5, 6, 7], [8, 0, 0]]
 
     Args:
-        examples: B lists of ids, or tensors or arrays of ids; or dictionaries of these with
+        examples: B lists, tensors or arrays of ids; or dictionaries of these, with the keys
             `input_ids` and, optionally, `attention_mask`, `token_type_ids` and
             `special_tokens_mask`. Other entries of the dictionaries are left out.
         pad_token_id: the id of padding in `input_ids`.
-        multiple: T is rounded up to a multiple of this number, because some GPUs are faster then.
+        multiple: T is rounded up to a multiple of this number. Some GPUs are faster then.
 
     Returns:
-        A dictionary of long tensors (B, T). T is the length of the longest example.
+        A dictionary of long tensors (B, T). T is the length of the longest example, rounded
+            up if `multiple` is given.
 
     Raises:
         ValueError: there is no example, an example is empty, or its fields differ in length.
@@ -37,7 +38,7 @@ def pad_examples(examples, pad_token_id, *, multiple=None):
     for name, filler in {"input_ids": pad_token_id, **fillers}.items():
         values = (one[name] for one in examples)
         rows = [array("q", row.tolist() if hasattr(row, "tolist") else row) for row in values]
-        lengths = lengths or [len(row) for row in rows]  # of `input_ids`, the first field
+        lengths = lengths or [len(row) for row in rows]  # those of `input_ids`, the first field
         for number, (row, length) in enumerate(zip(rows, lengths)):
             if len(row) != length or length == 0:
                 wrong = f"example {number} has {length} input_ids and {len(row)} {name}"

@@ -43,7 +43,8 @@ def precision_taken(device="auto"):
 
 
 def native_bf16(device="cpu"):
-    """Whether the hardware has instructions for bfloat16. Without them it is emulated, and slow."""
+    """Whether the hardware has instructions for bfloat16. Without them bfloat16 is emulated, which
+    is slow."""
     if torch.device(device).type == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)
     able = torch.cpu.get_capabilities() if torch.device(device).type == "cpu" else {}
@@ -63,7 +64,8 @@ def layer_times(threads):
     random number is drawn, so the training is the same whether or not times were measured.
 
     Args:
-        threads: the number of threads that torch uses. The result is kept for each number.
+        threads: the number of threads that torch uses. The result is kept for each number
+            of threads.
     """
     inputs = torch.full((ROWS, INPUTS), 0.5, requires_grad=True)
     weight = torch.full((OUTPUTS, INPUTS), 0.5, requires_grad=True)
@@ -75,5 +77,5 @@ def layer_times(threads):
                 outputs = F.linear(inputs, weight)  # (N, O)
             torch.autograd.grad(outputs, (inputs, weight), torch.ones_like(outputs))
             taken.append(time.perf_counter() - begin)
-    # The shortest time, because other programs can only make a repetition longer.
+    # The shortest time is taken, because other programs can only make a repetition longer.
     return tuple(min(taken[1:]) for taken in times.values())

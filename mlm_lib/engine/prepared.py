@@ -1,4 +1,4 @@
-"""A corpus larger than memory: tokenized once, and kept as rows of ids in files on disk.
+"""A corpus larger than memory, which is tokenized once and kept on disk as rows of ids.
 
 A recipe asks for it with `prepared = FOLDER`. The library `datasets` writes the rows with several
 processes as an Arrow data set, and reads them by mapping the files into memory, so that only the
@@ -21,10 +21,10 @@ from mlm_lib.checks import path_name, probability, refused, whole_number
 from mlm_lib.engine.files import write
 from mlm_lib.engine.text_files import text_files, texts_of, warn_once
 
-HELD_OUT_SHARE = 0.01  # of the texts; a hash of each text decides whether it is held out
+HELD_OUT_SHARE = 0.01  # share of the texts; a hash of each text decides whether it is held out
 TOKENIZER_SAMPLE = 50_000  # texts that a new tokenizer is learned from
 EVALUATION_ROWS = 1000  # held-out rows that each evaluation reads
-TEXTS_PER_CALL = 1000  # of the tokenizer
+TEXTS_PER_CALL = 1000  # texts that the tokenizer gets at once
 # Two tokenizers with the same vocabulary may still read texts differently. This text shows it: it
 # has capitals, accents (as one character and as two), ligatures, other scripts, other spaces, and
 # words that some tokenizers keep whole and others split.
@@ -39,20 +39,21 @@ class TokenizedCorpus:
     """Files that are tokenized once and then read from disk, for a corpus larger than memory.
 
     A text longer than a row is split into several rows. The folder also records what the rows were
-    made from: digests of each file's content, of the vocabulary and of the normalizer. So rows of
-    other texts are never trained on by mistake. A checksum of each file of rows reveals damage.
+    made from: digests of each file's content, of the vocabulary and of the normalizer. Therefore
+    rows of other texts are never trained on by mistake. A checksum of each file of rows reveals
+    damage.
 
-    The training data of a recipe may mix it with the corpora of `mlm_lib.training_data`, which
-    describes what all of them have in common.
+    The training data of a recipe may mix this corpus with those of `mlm_lib.training_data`. That
+    module describes what all corpora have in common.
 
     Args:
-        corpus: a file or a folder, as in `load_corpus`. Each single file must fit into memory; a
-            folder need not.
+        corpus: a file or a folder, as in `load_corpus`. Each single file must fit into memory; the
+            whole folder need not.
         prepared: the folder of the rows. If it has no rows yet, they are made.
-        workers: how many processes make the rows; None is one for each CPU core.
+        workers: how many processes make the rows. None: one process for each CPU core.
         validation: a file or folder of texts to evaluate on, which must fit into memory. Then every
             text of the corpus is trained on.
-        validation_share: the share of the texts that is held out; None means one in a hundred.
+        validation_share: the share of the texts that is held out. None: one text in a hundred.
 
     Attributes:
         counts: after `encode`, a dictionary: how many texts are trained on (`texts`), held out
@@ -84,12 +85,12 @@ class TokenizedCorpus:
     def tokenizer_texts(self):
         """A random sample of the texts, for a tokenizer to learn from.
 
-        Each text has the same chance to be in the sample, though the number of texts is not known
-        before the last one is read (reservoir sampling, algorithm R of Vitter 1985).
+        Each text is in the sample with the same probability, although the number of texts is not
+        known before the last one is read (reservoir sampling, algorithm R of Vitter 1985).
         """
         rng, sample = random.Random(0), []
         for number, text in enumerate(text for file in self.files for text in texts_of(*file)):
-            # Text number n (from 0) enters with chance TOKENIZER_SAMPLE / (n + 1).
+            # Text number n, from 0, enters with probability TOKENIZER_SAMPLE / (n + 1).
             place = number if number < TOKENIZER_SAMPLE else rng.randrange(number + 1)
             if place < TOKENIZER_SAMPLE:
                 sample[place : place + 1] = [text]
@@ -99,7 +100,7 @@ class TokenizedCorpus:
         """Opens the rows in the folder. If there are none yet, they are made first.
 
         To find out whether a file has changed, its content is read only if its size or one of its
-        times is another than before.
+        times differs from the recorded one.
 
         Args:
             tokenizer: a compiled tokenizer of transformers.
@@ -140,7 +141,7 @@ class TokenizedCorpus:
             if wrong := _differences(wanted, record):
                 reason = f"{self.folder} was prepared with other {' and '.join(wrong)}"
                 raise ValueError(f"{reason}; delete it, or give another folder")
-            if seen != record["seen"]:  # same content, other times: noted, to be read only once
+            if seen != record["seen"]:  # the content is the same, so the new times are noted
                 write(record_file, json.dumps(record | {"seen": seen}))
         self._check_rows(record["shards"])
         rows = load_from_disk(self.folder / "rows").with_format("numpy")
@@ -209,8 +210,8 @@ class TokenizedCorpus:
         seen = {}
         for file, _ in self.files:
             name, now = file.relative_to(base).as_posix(), file.stat()
-            # A program can set the time of modification, as a copy that keeps its date does, but
-            # not the second time, that of the last change of the file's entry.
+            # A program can set the first time, that of the last modification; a copy that keeps its
+            # date does so. It cannot set the second time, that of the last change of the entry.
             state = [now.st_size, now.st_mtime_ns, now.st_ctime_ns]
             *then, digest = before.get(name, [None])
             seen[name] = [*state, digest if then == state else digest_of(file)]
@@ -240,7 +241,7 @@ class TokenizedCorpus:
         ids = Value("uint16" if len(tokenizer) <= 2**16 else "int32")
         columns = {"input_ids": List(ids), "length": Value("int32"), "held": Value("bool")}
         cache, notes = self.folder / "cache", self.folder / "cache" / "notes"
-        shutil.rmtree(cache, ignore_errors=True)  # what a killed program left
+        shutil.rmtree(cache, ignore_errors=True)  # files of a program that was killed
         notes.mkdir(parents=True)
         arguments = {"files": self.files, "tokenizer": tokenizer, "max_length": max_length}
         arguments |= {"share": self.share, "notes": str(notes)}
@@ -273,7 +274,7 @@ class ArrowRows:
 
     Attributes:
         lengths: the number of ids of each row of this sequence. A batch sampler that groups rows of
-            similar length uses it, because reading the rows to measure them would be slow.
+            similar length uses them, because reading the rows to measure them would be slow.
     """
 
     def __init__(self, rows, lengths, numbers):
@@ -292,9 +293,10 @@ class ArrowRows:
 
 
 def worker_rows(files, tokenizer, max_length, share, notes):
-    """`tokenized_rows` in a worker process, which leaves its counts or its error in a file.
+    """`tokenized_rows` in a worker process, which writes its counts or its error into a file.
 
-    `datasets` passes only the rows back to the main process; an exception's message would be lost.
+    `datasets` passes only the rows back to the main process. The message of an exception would be
+    lost.
     """
     counts, doubts, name = Counter(), [], uuid.uuid4().hex
     try:
@@ -319,7 +321,7 @@ def tokenized_rows(files, tokenizer, max_length, share=HELD_OUT_SHARE, counts=No
         files: pairs (file, column), as `text_files` returns them.
         tokenizer, max_length: as in `TokenizedCorpus.encode`.
         share: the share of the texts that is held out.
-        counts: a Counter, to which the `COUNTS` of these files are added; None counts nothing.
+        counts: a Counter, to which the `COUNTS` of these files are added. None: nothing is counted.
         doubts: a list, to which doubts about the files are added, as in `texts_of`.
     """
     special = set(tokenizer.all_special_ids)
@@ -351,10 +353,10 @@ def split_into_rows(ids, max_length, special):
     [[1, 5, 6, 2], [1, 7, 2]]
 
     Args:
-        ids: the ids of a text, with `[CLS]` and `[SEP]`, which each of the rows gets.
+        ids: the ids of a text, with `[CLS]` and `[SEP]`. Each of the rows gets these two as well.
         max_length: the length of the longest row, with `[CLS]` and `[SEP]`; at least 3.
-        special: the ids of the special tokens, with that of unknown words. A row of such ids alone
-            is left out, because no word in it could be hidden and predicted.
+        special: the ids of the special tokens, including that of unknown words. A row that holds
+            only such ids is left out, because no word in it could be hidden and predicted.
     """
     most, end = max_length - 2, len(ids) - 1
     rows = [[ids[0], *ids[at : min(at + most, end)], ids[-1]] for at in range(1, end, most)]
@@ -365,7 +367,8 @@ def split_into_rows(ids, max_length, special):
 
 
 def probe_of(tokenizer):
-    """How a tokenizer normalises `PROBE`, and its ids: what tells it from similar tokenizers."""
+    """What a tokenizer makes of `PROBE`: the normalised text and its ids. They show whether two
+    tokenizers with the same vocabulary read texts differently."""
     compiled = getattr(tokenizer, "backend_tokenizer", None)
     normalizer = getattr(compiled, "normalizer", None)
     text = PROBE if normalizer is None else normalizer.normalize_str(PROBE)
@@ -373,7 +376,7 @@ def probe_of(tokenizer):
 
 
 def digest_of(content):
-    """A checksum, 16 hexadecimal digits, of bytes or of the file that a path names."""
+    """The checksum of bytes, or of the file at a path, as 16 hexadecimal digits."""
     if isinstance(content, bytes):
         return hashlib.blake2b(content, digest_size=8).hexdigest()
     with open(content, "rb") as file:
@@ -418,7 +421,8 @@ def describe_texts(name, counts, rows):
 def _differences(wanted, record):
     """What differs between two records, by name, and the names of the files whose content differs.
 
-    A difference that another one explains is left out: with other files the contents differ, too.
+    A difference that follows from another one is left out: if the names of the files differ, so do
+    the contents.
     """
     wrong = [name for name in wanted if wanted[name] != record.get(name)]
     for cause, effect in (("files", "contents"), ("vocabulary", "normalizer")):

@@ -1,4 +1,4 @@
-"""Recipes for pretraining: reading the TOML file, filling in defaults, building objects from it.
+"""Recipes for pretraining: reads the TOML file, fills in defaults, and builds objects from it.
 
 A recipe is a dictionary of tables, one for each part of a run. `read_recipe` makes it from a file
 and the options of the command line; `build_from_table` passes one table to the class or function
@@ -14,20 +14,21 @@ from typing import get_args
 from mlm_lib.checks import refused
 from mlm_lib.engine.command_line import TRAINING_OPTIONS, no_such
 
-# The values of a recipe that are used if neither the file nor an option gives them, and that differ
-# from the defaults of the classes: a model that a laptop trains, and batches of rows of similar
-# length.
+# The values of a recipe that are used if neither the file nor an option gives them. They differ
+# from the defaults of the classes: the model is so small that a laptop can train it, and each batch
+# holds rows of similar length.
 DEFAULTS = {
     "objective": "masked", "data": [{"corpus": "grammar"}], "tokenizer": {"vocab_size": 8192},
     "model": {"hidden_size": 128, "num_layers": 2, "num_heads": 2}, "masking": {},
     "training": {"steps": None, "group_by_length": True},
     "show": {"sentences": []}, "save": {"dtype": "float32"},
 }  # fmt: skip
-# The type of a key whose parameter has neither an annotation nor a default that shows it.
+# The types of keys whose parameters have neither an annotation nor a default that shows the type.
 TYPES_BY_KEY = {
     "sentences": [list], "worlds": [list], "initial_alphabet": [str, list], "lowercase": [bool],
 }  # fmt: skip
-# How an error message names a type, and the TOML type that a recipe gives for a Python type.
+# {type of a value in a recipe: what an error message calls it}, and {type of a parameter: the type
+# of its value in a recipe} where the two types differ.
 TYPE_NAMES = {bool: "true or false", Real: "a number", str: "a text in quotes", list: "a list"}
 TOML_TYPES = {int: Real, float: Real, tuple: list}
 # Keys that `pretrain` takes out of a table before it builds an object from the rest. An error
@@ -40,7 +41,7 @@ KEYS_OF_PRETRAIN = {
 
 
 def read_recipe(file=None, options=None):
-    """Reads a recipe, and completes it by the options of the command line and by `DEFAULTS`.
+    """Reads a recipe, and completes it with the options of the command line and with `DEFAULTS`.
 
     Args:
         file: a TOML file, or None for a recipe of defaults.
@@ -121,7 +122,7 @@ def build_from_table(table, build, values, /, *arguments, **settings):
 
     Raises:
         ValueError: the table has a key that `build` does not have, lacks a key that `build` needs,
-            or has a value of a wrong type or one that `build` refuses.
+            or has a value that is of a wrong type or that `build` refuses.
     """
     call = signature(build)
     parameters = list(call.parameters.values())[len(arguments) :]
@@ -145,7 +146,7 @@ def build_from_table(table, build, values, /, *arguments, **settings):
 
 
 def _toml_types(parameter):
-    """The TOML types that a parameter takes, by its annotation or default; [] if neither shows."""
+    """The TOML types that a parameter takes, which its annotation or its default shows; else []."""
     annotated = parameter.annotation is not parameter.empty
     annotation = parameter.annotation if annotated else type(parameter.default)
     types = {TOML_TYPES.get(one, one) for one in get_args(annotation) or [annotation]}

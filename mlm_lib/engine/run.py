@@ -31,22 +31,22 @@ from mlm_lib.engine.log import History, Log, Progress, keep_old_log
 from mlm_lib.engine.modes import modes_kept
 from mlm_lib.engine.precision import device_taken, native_bf16, precision_taken
 
-# Settings that may be different when a run is resumed. A run may be lengthened, by `steps` or by
-# `seconds`, and the weights after a step do not depend on the other ones.
+# Settings that may be different when a run is resumed. `steps` and `seconds` may change so that a
+# run can be lengthened. The weights after a step do not depend on the other settings.
 SETTINGS_THAT_MAY_CHANGE = (
     "steps", "seconds", "device", "checkpoint_every", "checkpoint_seconds", "log_every",
     "evaluate_every", "evaluate_at_start", "keep", "progress",
 )  # fmt: skip
 # Settings that earlier versions did not have, each with the value that an old run goes on with.
 SETTINGS_ADDED_LATER = {"gradient_accumulation_steps": 1, "head_steps": 0}
-FIRST_CHECKPOINT = 30.0  # seconds after which the clock asks for the first checkpoint
-# Several processes must agree on whether a checkpoint is due by the clock. Each time this costs a
-# message to all of them, so they do it once in so many steps.
+FIRST_CHECKPOINT = 30.0  # seconds after which the first checkpoint is due by the clock
+# Several processes must agree on whether a checkpoint is due by the clock. To agree costs a message
+# to each process, so they do it only once in this number of steps.
 AGREE_EVERY = 10
 
 
 class Part(NamedTuple):
-    """The part of a batch that this process computes at one time.
+    """A part of a batch, for which this process computes one forward and one backward pass.
 
     Args:
         rows: the rows of the part, a dictionary of tensors.
@@ -76,14 +76,14 @@ class Run:
     the device. `start` then restores the last checkpoint, if there is one, and opens the log.
 
     Args:
-        model, dataset, collator, config, out, evaluate, callbacks: as `train` takes them.
+        model, dataset, collator, config, out, evaluate, callbacks: the arguments of `train`.
 
     Attributes:
         device: a torch.device.
         sampler: the `BatchSampler` that deals out the examples.
         model: the model to be called in the loop. With several processes it is torch's
             `DistributedDataParallel` around the model, which averages the gradients.
-        history: the `History`. It is there after `start`.
+        history: the `History`. The attribute exists after the call of `start`.
     """
 
     def __init__(self, model, dataset, collator, config, out=None, evaluate=None, callbacks=()):
@@ -130,7 +130,7 @@ class Run:
             resume: whether to go on from the last checkpoint in `out`.
 
         Raises:
-            ValueError, FileExistsError, OSError: as `train` says.
+            ValueError, FileExistsError, OSError: in the cases that `train` describes.
         """
         config, model, processes = self.config, self.plain_model, self.processes
         self.optimizers = optimizers
@@ -140,7 +140,7 @@ class Run:
         if optimizers.sparse and processes > 1:
             raise ValueError("the model has sparse gradients; only one process can train it")
         self.history, self.random_states = History(), RandomStates(self.device, self.rank)
-        # What a checkpoint holds besides the weights and the random states, by its name there.
+        # What a checkpoint holds besides the weights and the random states, by its name.
         self.stateful = {"optimizer": optimizers, "order": self.sampler, "history": self.history}
         if hasattr(self.collator, "state_dict"):
             self.stateful["collator"] = self.collator
@@ -194,7 +194,7 @@ class Run:
             self.random_states.load_state_dict(state["random"])
 
     def _show_progress(self):
-        """Shows a progress bar, or prepares lines of text where nobody would see a bar."""
+        """Shows a progress bar, or prepares lines of text if nobody could see a bar."""
         config, history = self.config, self.history
         hidden = None if config.progress is None else not config.progress
         self.bar = tqdm(
@@ -218,7 +218,7 @@ class Run:
         no more parts than rows. With one process and no accumulation, the batch is the only part.
 
         Yields:
-            Each `Part`, when it is needed.
+            The parts, each a `Part`.
         """
         _refuse_unread_weights(batch, self.plain_model)
         rows_each = math.ceil(len(batch["input_ids"]) / self.processes)
@@ -230,11 +230,11 @@ class Run:
 
     @contextmanager
     def gradients_for(self, part):
-        """In this block the forward and the backward pass of a part are computed.
+        """A context for the forward and the backward pass of a part.
 
-        In the first `head_steps` steps the block computes no gradient for the encoder. With several
+        In the first `head_steps` steps no gradient is computed for the encoder. With several
         processes, DistributedDataParallel averages the gradients during the backward pass of the
-        last part. It cannot do so while the encoder has no gradients. Then `average` does it.
+        last part. While the encoder has no gradients it cannot do so, and `average` does it.
         """
         frozen = self._frozen_weights()
         no_sync = self.processes > 1 and (frozen or not part.is_last)
@@ -242,7 +242,7 @@ class Run:
             yield
 
     def autocast(self):
-        """In this block torch computes matrix products in bf16, if the precision is "bf16"."""
+        """A context in which torch computes matrix products in bf16, if the precision is "bf16"."""
         bf16 = self.history.precision == "bf16"
         return torch.autocast(self.device.type, torch.bfloat16, enabled=bf16)
 
@@ -284,11 +284,11 @@ class Run:
     def due(self):
         """Says what is due after the step, as a `Due`, and brings `history.seconds` up to date.
 
-        If anything is due, the numbers of the last steps are read back. This comes before the clock
-        is read, because it makes the program wait until a GPU has computed the steps.
+        If anything is due, the numbers of the last steps are read back. The clock is read only
+        after that, because reading back makes the program wait until a GPU has computed the steps.
 
         Raises:
-            TrainingStopped, ValueError: as `History.read_back` does.
+            TrainingStopped, ValueError: in the cases that `History.read_back` describes.
         """
         config, history = self.config, self.history
         checkpoint = self.checkpoints is not None and (
@@ -299,7 +299,7 @@ class Run:
         if checkpoint or row or evaluation:
             history.read_back()
         seconds = self.seconds_before + time.perf_counter() - self.began
-        # Where the clock is the budget, all processes must stop at the same step.
+        # If the budget is in seconds, all processes must stop at the same step.
         history.seconds = all_gather(seconds)[0] if config.seconds else seconds
         is_over = config.over(history.step, history.seconds)
         if is_over:
@@ -342,7 +342,7 @@ class Run:
         return {name: float(value) for name, value in numbers.items()}
 
     def tokens_per_second(self):
-        """The mean since the start of this run, or since it was resumed."""
+        """The mean number of tokens in a second, since the run was started or resumed."""
         history = self.history
         tokens = history.tokens - self.tokens_before
         return round(tokens / (history.seconds - self.seconds_before), 1)
@@ -351,8 +351,8 @@ class Run:
         """Writes the row of a step into the history and the log, and calls the callbacks.
 
         Args:
-            row: numbers by name, or None where no row is due. A loss that is NaN is left out,
-                because none of the steps had anything to predict.
+            row: numbers by name, or None if no row is due. A loss that is NaN is left out, because
+                it means that none of the steps had anything to predict.
         """
         if row is not None:
             speed = row["tokens_per_second"]
@@ -377,10 +377,10 @@ class Run:
             callback(self.plain_model, self.history.step, row)
 
     def save_checkpoint(self):
-        """Writes a checkpoint. Each process must call it, and the main process writes.
+        """Writes a checkpoint. Each process must call this method; only the main process writes.
 
         Raises:
-            OSError: as `Checkpoints.save` does.
+            OSError: in the case that `Checkpoints.save` describes.
         """
         state = {name: part.state_dict() for name, part in self.stateful.items()}
         state["random"] = self.random_states.state_dict()
@@ -424,7 +424,7 @@ def _precision(wanted, device, step):
 
 
 def _encoder_weights(model, trained):
-    """The trained weights of `model.embedder`, which `head_steps` leaves as they are at first.
+    """The trained weights of `model.embedder`, which do not change in the first `head_steps` steps.
 
     Args:
         trained: all trained weights by name.
@@ -444,7 +444,7 @@ def _encoder_weights(model, trained):
 
 @contextmanager
 def _without_gradient(weights):
-    """In this block no gradient is computed for these weights."""
+    """A context in which no gradient is computed for these weights."""
     for weight in weights:
         weight.requires_grad_(False)
     try:
@@ -457,8 +457,8 @@ def _without_gradient(weights):
 def _refuse_unread_weights(batch, model):
     """Refuses a batch with `weights` for a model whose `forward` does not name them.
 
-    The models of transformers accept any keyword and ignore those that they do not know, so that
-    the rows would be weighted equally without a word.
+    The models of transformers accept any keyword and ignore those that they do not know. All rows
+    would have the same weight then, and no message would say so.
     """
     if "weights" in batch and "weights" not in signature(model.forward).parameters:
         told = f"the batches have weights, which {type(model).__name__} does not name and would"
@@ -480,7 +480,7 @@ def _warn_of_a_jump(history, config):
         return
     planned = replace(config, **history.budget).learning_rate_at(history.step, history.seconds)
     now = config.learning_rate_at(history.step, history.seconds)
-    # A rate between the last one and the one that was planned next is no jump.
+    # A rate between the last rate and the next one that was planned is not a jump.
     low, high = sorted((history.rate, planned))
     if not low - 0.01 * config.learning_rate <= now <= high + 0.01 * config.learning_rate:
         remedy = "schedule='wsd' can be lengthened before its fall without a jump"
@@ -493,7 +493,7 @@ def _warn_of_a_jump(history, config):
 
 
 def _warn_of_rounding(optimizers, rate):
-    """Warns of weights of 16 bits that the steps of this learning rate are too small to change."""
+    """Warns if weights have 16 bits and steps at this rate are too small to change them."""
     share = optimizers.rounded_away(rate)
     if share > 0.01:
         told = f"the weights have 16 bits, and at learning_rate={rate:g} a step is rounded away"
@@ -502,6 +502,6 @@ def _warn_of_rounding(optimizers, rate):
 
 
 def _warn(message):
-    """A warning that points to the line that called `train`."""
+    """Gives a warning that points to the line that called `train`."""
     # Five frames: this one, the function that warns, `Run.start`, `train`, and its caller.
     warnings.warn(message, stacklevel=5)

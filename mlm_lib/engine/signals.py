@@ -15,8 +15,8 @@ def sigterm_as_exception():
     """Within this context SIGTERM raises `Terminated`, so that a program can say where it stopped.
 
     Processes that the program forks meanwhile, such as those with which `datasets` tokenizes a
-    corpus, end at SIGTERM without an exception. Outside of the main thread, where Python does not
-    allow it, nothing is changed.
+    corpus, end at SIGTERM without an exception. Outside of the main thread this function changes
+    nothing, because Python handles signals only in the main thread.
     """
     global _raises
     if threading.current_thread() is not threading.main_thread():
@@ -35,10 +35,11 @@ def _terminate(number, frame):
     raise Terminated
 
 
-# A forked process begins with the handler of its parent, and Python forgets the signals that reach
-# it before it is set up. If a pool is closed soon after it was opened, its SIGTERM would be
-# forgotten, and the parent would wait for the process without end. So the signal is held back
-# during the fork, and has its default effect in the new process.
+# A forked process begins with the signal handler of its parent, and Python forgets the signals that
+# reach the process before it is set up. A pool of processes that is closed soon after it was opened
+# sends SIGTERM to its processes. If one of them forgot it, the parent would wait for this process
+# without end. So the signal is held back during the fork, and has its default effect in the new
+# process.
 _raises = False
 
 

@@ -1,7 +1,7 @@
-"""Reading texts from files: paragraphs or lines, a column of a table, the files of a folder.
+"""Reads texts from files: paragraphs or lines, a column of a table, the files of a folder.
 
-`load_corpus` in `mlm_lib.corpus` describes the rules. A *doubt* here is a warning about a file that
-is read, but perhaps not as its owner means it.
+`load_corpus` in `mlm_lib.corpus` describes the rules. A *doubt* is a warning about a file that is
+read, but perhaps not in the way that its owner meant.
 """
 
 import csv
@@ -17,7 +17,7 @@ from pathlib import Path
 
 from mlm_lib.checks import path_name, shown
 
-# The suffixes of the files that are read, of which some are tables with columns.
+# The suffixes of the files that are read. Some of them are those of tables with columns.
 _TABLES = (".csv", ".jsonl", ".json", ".tsv", ".parquet")
 _SUFFIXES = (".txt", *_TABLES, ".text")
 _SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "vertical bars"}
@@ -30,7 +30,7 @@ _METADATA_NAMES = {
     ),
     "json": re.compile(r"dataset_infos?|dataset_dict|state"),
 }
-_NAMES_SHOWN = 3  # in a warning, for each kind of file that is left out
+_NAMES_SHOWN = 3  # how many names a warning shows of each kind of file that is left out
 
 
 def read_texts(source, without=()):
@@ -68,7 +68,7 @@ def text_files(source, without=()):
         A list of pairs (file, column). The column matters for tables only.
 
     Raises:
-        FileNotFoundError, ValueError: as in `read_texts`, as far as no file must be opened.
+        FileNotFoundError, ValueError: the errors of `read_texts` that need no file to be opened.
     """
     name, column = path_name("source", source), None
     if not os.path.exists(name):
@@ -88,7 +88,7 @@ def texts_of(path, column="text", doubts=None):
     Args:
         path: the file.
         column: the column to read, if the file is a table.
-        doubts: a list, to which a doubt about the file is added; None discards it.
+        doubts: a list, to which a doubt about the file is added. None: the doubt is discarded.
     """
     if _kind(path) in _TABLES:
         texts = [
@@ -100,7 +100,7 @@ def texts_of(path, column="text", doubts=None):
 
 
 def warn_once(doubts):
-    """Gives one warning for all doubts: the first one, and the number of the others."""
+    """Gives one warning for all doubts, with the first doubt and the number of the others."""
     if doubts:
         more = f" (The same holds for {len(doubts) - 1:,} more of the files.)" * (len(doubts) > 1)
         warnings.warn(doubts[0] + more)
@@ -110,7 +110,10 @@ def warn_once(doubts):
 
 
 def _kind(path):
-    """The suffix that decides how a file is read: `.csv` for `a.CSV` and `a.csv.gz`; else None."""
+    """The suffix that decides how a file is read, or None if the file is not read.
+
+    For `a.CSV` and for `a.csv.gz` it is `.csv`.
+    """
     name = path.name.lower()
     kind = Path(name.removesuffix(".gz")).suffix
     packed = name.endswith(".gz")
@@ -149,7 +152,7 @@ def _some(names):
 
 
 def _sorted_out(folder, unwanted):
-    """The files of a folder that are read, in order, and {reason: names} of those left out."""
+    """The files of a folder that are read, in order, and {reason: names} of the others."""
     files, left = [], {}
 
     def leave(why, path):
@@ -165,8 +168,8 @@ def _sorted_out(folder, unwanted):
         for name in folders:
             if (here / name).is_symlink():  # it may lead back to a folder that contains it
                 leave("link to a folder", here / name)
-        # In aclImdb the texts are in folders that are named after their labels, with lists of film
-        # pages in the folder that contains these folders.
+        # In aclImdb, the film reviews of Maas et al., the texts are in folders that are named after
+        # their labels. The folder that contains these folders also contains lists of film pages.
         parts = [here, *(here / name for name in ("train", "test") if name in folders)]
         labelled = any((part / "pos").is_dir() and (part / "neg").is_dir() for part in parts)
         for path in (here / name for name in sorted(names) if not name.startswith(".")):
@@ -270,7 +273,7 @@ def _csv_rows(text, path, column, kind):
 
 
 def _refuse_another_separator(header, own, path, column):
-    """Refuses a table that separates its columns by another character than its suffix says."""
+    """Refuses a table whose columns are not separated by the character of its suffix."""
 
     def names(separator):
         return [cell.strip().strip('"') for cell in header.split(separator)]
@@ -363,7 +366,7 @@ def _parquet_rows(path, column):
 
 
 def _cell(row, column, place):
-    """The text in a column of a row, after checking that it is a valid one."""
+    """The text in a column of a row, after a check that it is a valid text."""
     if not isinstance(row, dict) or column not in row:
         have = shown(list(row) if isinstance(row, dict) else row)
         raise ValueError(f"{place}: no column {column!r} in {have}; write PATH:COLUMN for yours")

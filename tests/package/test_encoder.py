@@ -1,6 +1,6 @@
 """Both encoders: transformers' numbers at every layer, and padding that cannot be felt.
 
-What only the encoder of today has is tested in `test_modern.py`.
+What only the modern encoder has is tested in `test_modern.py`.
 """
 
 import math

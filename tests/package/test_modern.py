@@ -1,4 +1,4 @@
-"""The encoder of today: rotary positions, windows that reach as far as said, no padding."""
+"""The modern encoder: rotary positions, windows that reach as far as said, no padding."""
 
 import copy
 import math
