@@ -1,6 +1,6 @@
 // What scrolls can be reached by keyboard, and only that.
 function letScrollersBeReached() {
-  for (const box of document.querySelectorAll("pre, .table-wrapper, .text_html")) {
+  for (const box of document.querySelectorAll("pre, .table-wrapper, .text_html, .math-wrapper")) {
     if (box.scrollWidth > box.clientWidth) {
       box.tabIndex = 0;
     } else {
