@@ -34,11 +34,12 @@ def mask_tokens(
     `mask_share`, becomes a random token with probability `random_share`, and otherwise stays as it
     is. BERT's values are 0.15, 0.8 and 0.1.
 
-    If `word_ids` is given and `strategy` is not "token", whole words are chosen instead of single
-    tokens, again each with probability `rate`. All tokens of a word then have the same fate: all
-    are masked, or all are replaced (each by a random token of its own), or all are kept. With
-    `strategy="span"` the chosen words come in spans of up to ten neighbouring words, whose lengths
-    follow SpanBERT's distribution. Each word is still chosen with probability exactly `rate`.
+    If `word_ids` is given and the strategy is "whole_word" or "span", whole words are chosen
+    instead of single tokens, again each with probability `rate`. All tokens of a word then have the
+    same fate: all are masked, or all are replaced (each by a random token of its own), or all are
+    kept. With `strategy="span"` the chosen words come in spans of up to ten neighbouring words,
+    whose lengths follow SpanBERT's distribution. Each word is still chosen with probability exactly
+    `rate`.
 
     >>> input_ids = torch.tensor([[2, 11, 12, 13, 3]])  # [CLS], three words, [SEP]
     >>> special = torch.tensor([[1, 0, 0, 0, 1]])
