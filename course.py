@@ -1079,6 +1079,8 @@ def main(argv: list[str]) -> int:
             parse_labs(args.passed_on)
         if not args.here:
             enter_environment(args.build, argv)
+        if action is test and args.device:  # it executes lessons, and runs no test of the package
+            modules = COMMANDS["run"][1]
         missing = [name for name in modules if importlib.util.find_spec(name) is None]
         if missing:
             told = f"{sys.executable} lacks {', '.join(missing)}: give it the course's packages"
