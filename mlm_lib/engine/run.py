@@ -400,7 +400,8 @@ def _device_and_processes(config):
     if config.device not in ("auto", device.type):
         raise ValueError(f"device={config.device!r}, but this machine has {device.type!r}")
     if int(os.environ.get("WORLD_SIZE", 1)) > 1 and not distributed.is_initialized():
-        distributed.init_process_group()
+        # On a machine with GPUs torch would also start NCCL, which needs a GPU for each process.
+        distributed.init_process_group("gloo" if device.type == "cpu" else None)
     if not distributed.is_initialized():
         return device, 0, 1
     rank, processes = distributed.get_rank(), distributed.get_world_size()
