@@ -529,6 +529,49 @@ def forward_backward(
     show(tell(ax, f"There α at boundary {before} meets β at boundary {before + 1}."))
 
 
+def rotary(positions, angle, *, lead=40):
+    """Show how rotary positions act on a query and a key that have two numbers each: both are
+    rotated by their positions, and their product depends only on the signed offset.
+
+    The first panel shows the two vectors before the rotation, and each further panel shows them for
+    one pair of positions.
+
+    Args:
+        positions: a list of pairs, the position of the query and the position of the key.
+        angle: by how many degrees a vector is rotated for each position.
+        lead: the angle from the query to the key before the rotation, in degrees.
+
+    Raises:
+        ValueError: there are no pairs of positions, or more than three.
+    """
+    whole_number("the number of pairs of positions", len(positions), 1, 3)
+    radius, column = 0.62, 1.62
+    panels = [("not rotated", 0, lead)]
+    for q, k in positions:
+        panels.append((f"query at {q}, key at {k}", q * angle, k * angle + lead))
+    ax = blank(column * len(panels), 2.4)
+    for number, (title, of_query, of_key) in enumerate(panels):
+        x = column * (number + 0.5)
+        round_about = np.linspace(0, 2 * math.pi, 90)
+        circle = x + radius * np.cos(round_about), radius * np.sin(round_about)
+        ax.plot(*circle, color="#D0D0D0", linewidth=1, zorder=0)
+        for name, degrees, color in (("q", of_query, OURS), ("k", of_key, ALERT)):
+            along = math.cos(math.radians(degrees)), math.sin(math.radians(degrees))
+            path(ax, (x, 0), (x + radius * along[0], radius * along[1]), color=color)
+            at = (x + 1.18 * radius * along[0], 1.18 * radius * along[1])
+            write_at(ax, at, name, color=color, ha="center", fontsize=10)
+        between = np.radians(np.linspace(of_query, of_key, 30))
+        ax.plot(x + 0.22 * np.cos(between), 0.22 * np.sin(between), color=CHANCE, linewidth=1)
+        write_at(ax, (x, 1.0), title, ha="center")
+        product = f"{math.cos(math.radians(of_key - of_query)):.2f}".replace("-", "−")
+        turn = f"{of_key - of_query:g}°".replace("-", "−")
+        caption(ax, (x, -0.94), f"angle {turn}", ha="center")
+        write_at(ax, (x, -1.12), f"q · k = {product}", ha="center")
+        tell(ax, f"{title}: from query to key {turn}, product {product}.")
+    crop(ax, column * len(panels), -1.25, 1.12)
+    show(tell(ax, f"Each position rotates a vector by {angle:g}° more."))
+
+
 # ------------------------------------------------------------------------------------ parts
 
 

@@ -284,7 +284,8 @@ def leak_matrices(dependencies, leaks, *, titles):
             for output, seen in zip(*matrix.nonzero()):
                 square(ax, seen - 0.45, output - 0.45, 0.9, 0.9, color)
         ax.plot(*leak.nonzero()[::-1], "x", color="white", markersize=5)
-        edges, ticks = (-0.5, len(leak) - 0.5), range(len(leak))
+        edges = (-0.5, len(leak) - 0.5)
+        ticks = range(0, len(leak), 1 if len(leak) <= 12 else 2)  # more labels would touch
         ax.set(xticks=ticks, yticks=ticks, xlim=edges, ylim=edges[::-1])
         ax.set(aspect="equal", title=title)
         sees = f"{depends.sum()} of {depends.size} inputs"

@@ -97,6 +97,7 @@ DRAWN = {
     ),
     "tying": lambda: diagrams.tying(250_112, 1024, ["unforgettable", "film", "it"]),
     "attention": lambda: diagrams.attention(TOKENS, 9, torch.arange(12.0), 64),
+    "rotary positions": lambda: diagrams.rotary([(5, 9), (108, 112), (9, 5)], 25),
     "forward and backward": lambda: diagrams.forward_backward(
         WORDS, [0, 4, 7], FACTORS, ALPHA, BETA
     ),
@@ -260,6 +261,15 @@ def test_attention_weighs_by_the_softmax_of_the_scores(monkeypatch):
         diagrams.attention(["a", "b"], 1, scores, 64)
     with pytest.raises(ValueError, match="query=3; a whole number from 0 to 2"):
         diagrams.attention(["a", "b", "c"], 3, scores, 64)
+
+
+def test_rotary_products_are_equal_where_offset_and_side_are_equal(monkeypatch):
+    ax = drawn(monkeypatch, diagrams.rotary, [(5, 9), (8, 12), (9, 5)], 25)
+    products = [text for text in texts(ax) if text.startswith("q · k")]
+    assert products == [f"q · k = {product}" for product in ("0.77", "−0.77", "−0.77", "0.50")]
+    assert "query at 9, key at 5: from query to key −60°, product 0.50." in ax.figure.told
+    with pytest.raises(ValueError, match="the number of pairs of positions=4; a whole number"):
+        diagrams.rotary([(0, 1)] * 4, 25)
 
 
 def test_alpha_before_the_blank_meets_beta_after_it(monkeypatch):
