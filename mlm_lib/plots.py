@@ -599,3 +599,32 @@ def _notebook():
     """The IPython shell of the notebook in which this program runs, or None outside of one."""
     shell = getattr(builtins, "get_ipython", lambda: None)()
     return shell if hasattr(shell, "kernel") else None
+
+
+def histogram(values, *, xlabel, low=None, high=None, name="", bins=40, color=OURS, ax=None):
+    """Draw how often the values fall into each of some equally wide bins. If `low` and `high` are
+    given, the range between them is shaded and labelled with `name`.
+
+    Args:
+        values: the numbers to count.
+        xlabel: what the values are, with their unit.
+        low, high: the ends of the shaded range.
+        name: the label of the range, written above it.
+        bins: the number of bins between the smallest and the largest value.
+        color: the colour of the bars.
+        ax: the axes to draw on; new ones by default.
+    """
+    ax, values = ax or axes(), np.asarray(values, float)
+    ax.hist(values, bins=bins, color=color)
+    ax.set(xlabel=xlabel, ylabel="how often")
+    what = f"Histogram of {len(values):,} values of {xlabel}"
+    spread = f"mean {values.mean():.2f}, standard deviation {values.std(ddof=1):.2g}"
+    if low is None:
+        return tell(ax, f"{what}: {spread}.")
+    ax.axvspan(low, high, color=CHANCE, alpha=0.15, linewidth=0, zorder=0)
+    middle = ((low + high) / 2, 1)
+    label = {"xytext": (0, 4), "ha": "center", "color": CHANCE, "annotation_clip": False}
+    ax.annotate(name, middle, xycoords=("data", "axes fraction"), **label, **OFFSET)
+    inside = ((values >= low) & (values <= high)).mean()
+    band = f"{inside:.0%} of the values are between {low:.2f} and {high:.2f}"
+    return tell(ax, f"{what}: {spread}; {band}.")

@@ -229,3 +229,11 @@ def test_leak_matrices_of_tensors_tell_how_much_is_seen_and_forbidden():
     sees, leak = torch.ones(3, 3, dtype=torch.bool), torch.ones(3, 3, dtype=torch.bool).triu(1)
     ax = plots.leak_matrices([sees], [leak], titles=["a"])
     assert "a sees 9 of 9 inputs, 3 forbidden" in " ".join(ax.figure.told)
+
+
+def test_a_histogram_tells_how_many_values_are_in_the_shaded_range():
+    values = [1.0, 2.0, 2.0, 3.0]
+    ax = plots.histogram(values, xlabel="nats", low=1.5, high=2.5, name="half", bins=3)
+    assert [bar.get_height() for bar in ax.patches[:3]] == [1, 2, 1]
+    assert [text.get_text() for text in ax.texts] == ["half"]
+    assert "4 values of nats: mean 2.00, standard deviation 0.82; 50% of" in told(ax)
