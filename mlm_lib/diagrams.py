@@ -656,3 +656,48 @@ def in_short(value):
     """
     fraction = Fraction(float(value)).limit_denominator(99)
     return str(fraction) if abs(fraction - value) < 1e-9 else f"{value:.3f}"
+
+
+# ------------------------------------------------------------------ the time of a training step
+
+
+def step_time(parts, *, unit="ms", longest=None):
+    """Show where the time of a training step goes: a row for each part of the step, with a bar that
+    begins where the bar of the part before it ends.
+
+    The alternative text holds the times. Times differ from run to run, so a cell that shows this
+    diagram has the tag `nbval-ignore-output`.
+
+    Args:
+        parts: {name: time} of the parts, in the order in which they are computed.
+        unit: the unit of the times.
+        longest: the time at which the axis ends, so that two diagrams can be compared. None: the
+            axis ends where the step ends.
+
+    Raises:
+        ValueError: there is no part, a time is negative, all times are 0, or the step takes longer
+            than `longest`.
+    """
+    whole_number("the number of parts", len(parts), 1, 12)
+    times = list(parts.values())
+    total = sum(times)
+    if min(times) < 0 or total == 0:
+        raise refused("parts", parts, "times of at least 0, and one above 0,")
+    end = total if longest is None else longest
+    if total > end:
+        raise ValueError(f"longest={longest}; the parts take {total:.4g} {unit} together")
+    ax = axes(7.0, 0.9 + 0.34 * len(parts))
+    shares = [f"{time:,.0f} {unit}, {time / total:.0%}" for time in times]
+    begin = 0.0
+    for row, (time, share) in enumerate(zip(times, shares)):
+        square(ax, begin, -row - 0.35, time, 0.7, OURS)
+        before = begin + time > 0.72 * end  # there is no room on the right of the bar
+        place = (begin if before else begin + time), -row
+        offset = {"textcoords": "offset points", "xytext": (-5 if before else 5, 0)}
+        look = {"ha": "right" if before else "left", "va": "center", "fontsize": 10}
+        ax.annotate(share, place, **offset, **look)
+        begin += time
+    ax.set_yticks(range(0, -len(parts), -1), list(parts))
+    ax.set(xlim=(0, 1.02 * end), ylim=(0.6 - len(parts), 0.6), xlabel=f"{unit} since the beginning")
+    told = ", ".join(f"{name} {share}" for name, share in zip(parts, shares))
+    show(tell(ax, f"The parts of a training step of {total:,.0f} {unit}, in their order: {told}."))

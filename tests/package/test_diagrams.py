@@ -344,3 +344,32 @@ def test_a_text_that_is_too_long_is_cut_and_says_so():
     cut = diagrams.shortened("unforgettable", 0.6, 9)
     assert cut.endswith("…") and "unforgettable".startswith(cut[:-1])
     assert diagrams.text_width(cut, 9) <= 0.6 < diagrams.text_width("unforgettable", 9)
+
+
+STEP = {"blocks": 60.0, "head": 30.0, "AdamW": 10.0}
+
+
+def test_the_parts_of_a_step_follow_one_another_and_their_shares_are_told(shown, monkeypatch):
+    drawn = []
+    monkeypatch.setattr(diagrams, "show", drawn.append)
+    diagrams.step_time(STEP, longest=200)
+    (ax,) = drawn
+    bars = [(bar.get_x(), bar.get_width()) for bar in ax.patches]
+    assert bars == [(0, 60), (60, 30), (90, 10)]
+    assert ax.get_xlim()[1] >= 200  # so that two diagrams have one axis
+    assert "100 ms" in ax.figure.told[0] and "head 30 ms, 30%" in ax.figure.told[0]
+
+
+@pytest.mark.parametrize(
+    "parts, longest, message",
+    [
+        ({}, None, "the number of parts"),
+        ({"blocks": -1.0, "head": 2.0}, None, "times of at least 0"),
+        ({"blocks": 0.0}, None, "one above 0"),
+        (STEP, 90, "longest=90; the parts take 100 ms together"),
+    ],
+)
+def test_times_that_no_step_can_have_are_refused(parts, longest, message, shown):
+    with pytest.raises(ValueError, match=message):
+        diagrams.step_time(parts, longest=longest)
+    assert not shown
