@@ -572,6 +572,78 @@ def rotary(positions, angle, *, lead=40):
     show(tell(ax, f"Each position rotates a vector by {angle:g}° more."))
 
 
+def ablation(arms, judge, *, seeds=(0, 1, 2), results=None):
+    """Show what an ablation is made of: two arms, a run of each arm for each seed, a judge that
+    measures all runs in the same way, and the differences seed by seed.
+
+    Args:
+        arms: {name: what this arm does, such as "hides 15%"} of two arms. The base comes first.
+        judge: what the judge measures, a few words in each line.
+        seeds: the seeds of the runs, two to four.
+        results: for each arm, the number that the judge gives to each of its runs. None if there
+            are no runs yet; then letters are drawn.
+
+    Raises:
+        ValueError: there are not two arms, there are fewer than two seeds or more than four, or an
+            arm does not have one result for each seed.
+    """
+    whole_number("the number of arms", len(arms), 2, 2)
+    count = whole_number("the number of seeds", len(seeds), 2, 4)
+    if results is not None and {*results} != {*arms}:
+        raise refused("results", results, f"a list for each of {', '.join(arms)}")
+    for name, values in (results or {}).items():
+        if len(values) != count:
+            raise refused(f"results[{name!r}]", values, f"a number for each of {count} seeds")
+    told = {name: [f"{letter}{seed}" for seed in seeds] for name, letter in zip(arms, "ab")}
+    apart = [f"b{seed} − a{seed}" for seed in seeds]
+    if results:
+        told = {name: [f"{value:.2f}" for value in results[name]] for name in arms}
+        pairs = zip(*(results[name] for name in arms))
+        apart = [f"{b - a:+.2f}".replace("-", "−") for a, b in pairs]
+    runs, gap = 0.68, 0.1
+    group = 1.75, count * (runs + gap) + gap  # the left edge and the width of a row of runs
+    width = max(text_width(line, 9) for line in judge.splitlines()) + 0.25  # of the judge's box
+    judged = sum(group) + 0.3 + width / 2
+    column = max(text_width(text, 9) for text in apart) + 0.2
+    start = judged + width / 2 + 0.35  # of the results
+    numbers = [start + column * (i + 0.5) for i in range(count)]
+    right, ys = numbers[-1] + column / 2 + 0.05, (0.0, -1.2)
+    ax = blank(right, 3)
+    titles = {0.75: "arms", group[0] + group[1] / 2: "runs", judged: "judge"}
+    for x, title in {**titles, sum(numbers) / count: "results"}.items():
+        write_at(ax, (x, 0.62), title, ha="center", fontsize=10, fontweight="bold")
+    for i, (y, (name, what), color) in enumerate(zip(ys, arms.items(), (CHANCE, OURS))):
+        box(ax, (0.75, y), f"{name}\n{what}", width=1.4, height=0.6, edge=color, lit=i == 1)
+        path(ax, (1.45, y), (group[0], y), color=color)
+        frame = {"facecolor": "white", "edgecolor": color, "zorder": 1}
+        ax.add_patch(plt.Rectangle((group[0], y - 0.3), group[1], 0.6, **frame))
+        for k, seed in enumerate(seeds):
+            x = group[0] + gap + k * (runs + gap) + runs / 2
+            box(ax, (x, y), f"seed {seed}", width=runs, height=0.36, edge=color)
+            if i:  # a dotted line joins the two runs of a seed
+                look = {"color": CHANCE, "linewidth": 1.2, "linestyle": ":", "zorder": 0}
+                ax.plot([x, x], [ys[0] - 0.3, ys[1] + 0.3], **look)
+            write_at(ax, (numbers[k], y), told[name][k], ha="center", fontsize=9)
+        path(ax, (sum(group), y), (judged - width / 2, y), color=color)
+        path(ax, (judged + width / 2, y), (start, y), color=color)
+    box(ax, (judged, sum(ys) / 2), judge, width=width, height=1.8, edge="black")
+    same = "the same first weights,\nthe same order of the texts"
+    on_white = {"bbox": {"facecolor": "white", "edgecolor": "none", "pad": 1}}
+    middle = group[0] + group[1] / 2, sum(ys) / 2
+    write_at(ax, middle, same, ha="center", color=CHANCE, **on_white)
+    below = ys[1] - 0.55  # of the differences
+    ax.plot([start, right], [below + 0.2, below + 0.2], color="black", linewidth=1.0)
+    for x, text in zip(numbers, apart):
+        write_at(ax, (x, below), text, ha="center", color=OURS)
+    write_at(ax, (start - 0.1, below), "difference, seed by seed", ha="right", color=OURS)
+    crop(ax, right, below - 0.25, 0.85)
+    tell(ax, f"Each arm has a run with each of the seeds {', '.join(map(str, seeds))}.")
+    tell(ax, f"The judge of all runs: {' '.join(judge.split())}.")
+    for name, what in arms.items():
+        tell(ax, f"Results of the arm {name}, which {what}: {', '.join(told[name])}.")
+    show(tell(ax, f"The differences, seed by seed: {', '.join(apart)}."))
+
+
 # ------------------------------------------------------------------------------------ parts
 
 

@@ -76,6 +76,8 @@ FACTORS = {"good": [1, 1 / 3], "bad": [1, 0]}
 ALPHA = {"good": [2 / 3, 2 / 3, 2 / 9], "bad": [1 / 3, 1 / 3, 0]}
 BETA = {"good": [1 / 3, 1 / 3, 1], "bad": [0, 0, 1]}
 
+ARMS = {"base": "hides 15%", "40%": "hides 40%"}
+
 DRAWN = {
     "a block": diagrams.encoder_block,
     "a model": diagrams.masked_language_model,
@@ -103,6 +105,10 @@ DRAWN = {
     ),
     "one sentence": lambda: diagrams.forward_backward(
         ["[MASK]"], [0, 1], {"a": [0.1234]}, {"a": [1, 0.1234]}, {"a": [0.1234, 1]}
+    ),
+    "an ablation before its runs": lambda: diagrams.ablation(ARMS, "the same\ntexts", seeds=[7, 8]),
+    "an ablation with its results": lambda: diagrams.ablation(
+        ARMS, "the same\nheld-out texts", seeds=range(4), results=dict.fromkeys(ARMS, [12.34] * 4)
     ),
 }
 
@@ -372,4 +378,31 @@ def test_the_parts_of_a_step_follow_one_another_and_their_shares_are_told(shown,
 def test_times_that_no_step_can_have_are_refused(parts, longest, message, shown):
     with pytest.raises(ValueError, match=message):
         diagrams.step_time(parts, longest=longest)
+    assert not shown
+
+
+def test_an_ablation_subtracts_the_base_seed_by_seed(shown):
+    results = {"40%": [1.0, 2.5], "base": [1.5, 2.0]}
+    diagrams.ablation(ARMS, "the same\ntexts", seeds=[3, 4], results=results)
+    told = shown["text/plain"]
+    assert "each of the seeds 3, 4." in told and "The judge of all runs: the same texts." in told
+    assert "Results of the arm base, which hides 15%: 1.50, 2.00." in told
+    assert told.endswith("The differences, seed by seed: −0.50, +0.50.")
+
+
+@pytest.mark.parametrize(
+    "changed, message",
+    [
+        ({"arms": {"base": "hides 15%"}}, "the number of arms=1"),
+        ({"seeds": range(5)}, "the number of seeds=5"),
+        (
+            {"results": {"base": [1, 2, 3], "40%": [1, 2]}},
+            r"results\['40%'\]=.*for each of 3 seeds",
+        ),
+        ({"results": {"base": [1, 2, 3]}}, "results=.*; a list for each of base, 40% is needed"),
+    ],
+)
+def test_an_ablation_needs_two_arms_and_a_result_for_each_seed(changed, message, shown):
+    with pytest.raises(ValueError, match=message):
+        diagrams.ablation(**{"arms": ARMS, "judge": "the same texts"} | changed)
     assert not shown
