@@ -26,6 +26,8 @@ from pathlib import Path
 
 from classroom.lab import Refused, labs
 
+NO_SOURCES = "there is no folder notebooks/labs here: your teacher hands out the copies of the labs"
+
 
 def parse(argv: list[str]) -> argparse.Namespace:
     """Read the command line. This needs only Python's standard library, so that course.py can
@@ -90,7 +92,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
 
     args = parser.parse_args(argv)
     if args.command == "start" and not labs():
-        parser.error("there is no notebooks/labs here: whoever teaches hands out the copies")
+        parser.error(NO_SOURCES)
     if args.command == "gradebook" and args.out in (args.marks, args.roster):
         parser.error(f"--out {args.out} would replace what is read")
     return args
@@ -124,6 +126,8 @@ def a_file(text: str) -> Path:
 def a_lab(text: str) -> str:
     """A type for an option of argparse: a lab, by its number or its name; returns its key."""
     key, known = text.zfill(2) if text.isdecimal() else text.split("_")[0], labs()
+    if not known:
+        raise argparse.ArgumentTypeError(NO_SOURCES)
     if key not in known:
         raise argparse.ArgumentTypeError(f"there is no lab {key}; the labs: {', '.join(known)}")
     return key

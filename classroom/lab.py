@@ -67,6 +67,7 @@ class Lab:
     key: str  # "02", or "zoo"
     path: Path
     parts: list[Given | Task]  # in the order of the notebook
+    solved: bool = True  # False for a student's copy: its "solutions" are the student's own answers
 
     @property
     def tasks(self) -> list[Task]:
@@ -135,12 +136,13 @@ def read_lab(path: Path, key: str = "") -> Lab:
     Args:
         path: the notebook of the lab. It can also be a student's copy, and then the student's cells
             take the place of our solutions.
-        key: the key of the lab, such as "02". Without it the name of the file begins with the key.
+        key: the key of the lab, such as "02", if `path` is a student's copy. Without it the name
+            of the file begins with the key.
 
     Raises:
         Refused: the notebook breaks a rule at the head of this file.
     """
-    key = key or path.stem.split("_")[0]
+    solved, key = not key, key or path.stem.split("_")[0]
     parts: list[Given | Task] = []
     for source in code_cells(path):
         mark = MARK.search(source)
@@ -157,7 +159,7 @@ def read_lab(path: Path, key: str = "") -> Lab:
         if not isinstance(task, Task) or task.name != name or points is None:
             raise Refused(f"{path.name}: CHECK {name} needs (N points) and its task right before")
         task.checks.append(Check(rest[: points.start()].strip(), int(points[1]), source))
-    return Lab(key, path, parts)
+    return Lab(key, path, parts, solved)
 
 
 def labs() -> dict[str, Path]:

@@ -149,7 +149,7 @@ def walk(lab: Lab, known: dict[str, Tried], run: Callable) -> None:
     before: list[Tried] = []
     for part in lab.parts:
         if isinstance(part, Given):
-            given(part, before, run)
+            given(part, before, run, lab.solved)
             continue
         before.append(one := known[part.name])
         try:
@@ -161,7 +161,7 @@ def walk(lab: Lab, known: dict[str, Tried], run: Callable) -> None:
             # A later task should not suffer from a wrong answer to this one, so it is tried with
             # our solution of this task. The process gets our solution only now, after the mark is
             # known.
-            if one.replaced or one.mark.status != RIGHT:
+            if lab.solved and (one.replaced or one.mark.status != RIGHT):
                 run(part.solution, f"solution {part.name}")
         except Stopped as stop:
             if one.replaced:
@@ -170,14 +170,18 @@ def walk(lab: Lab, known: dict[str, Tried], run: Callable) -> None:
             raise
 
 
-def given(part: Given, before: list[Tried], run: Callable) -> None:
+def given(part: Given, before: list[Tried], run: Callable, solved: bool) -> None:
     """Execute a given cell of the lab. If a student's function fails in it, the task of that
-    function loses its points, and the next process executes our solution instead."""
+    function loses its points, and the next process executes our solution instead.
+
+    If there are no solutions (`solved` is False), nothing can stand in for an answer that is
+    missing or wrong. A cell that needs this answer then fails, and the next tasks are tried.
+    """
     try:
         fault, _ = run(part.code, "given", None if before else SET_UP)
     except Stopped as stop:
         fault = stop.fault
-    if not fault:
+    if not fault or (before and not solved and fault["kind"] != STOPPED):
         return
     if all(one.replaced for one in before):
         raise Refused(f"the lab's own cells failed here: {fault['says']}")

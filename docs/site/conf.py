@@ -26,6 +26,7 @@ nitpick_ignore_regex = [("py:.*", r"(torch|numpy|collections|pathlib|typing)\..*
 nb_execution_mode = "off"
 nb_code_prompt_show, nb_code_prompt_hide = "Show the answer", "Hide the answer"
 myst_enable_extensions = ["dollarmath"]
+myst_heading_anchors = 2  # a link such as page.md#a-section leads to a section on the site, too
 html_math_renderer = "mathml"
 
 default_role = "name"

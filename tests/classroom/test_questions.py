@@ -10,9 +10,9 @@ from classroom.questions import READERS, NoQuestions, questions, sheet
 
 NUMBERS = [path.name[:2] for path in sorted((ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb"))]
 MISTAKES = {  # {"02.3": [...]}, and "zoo.4"
-    task: mistakes.split("; ")
-    for task, mistakes in re.findall(
-        r"^\| (\w+\.\d+) .*\| ([^|]*) \|$", (ROOT / "docs/labs.md").read_text("utf-8"), re.M
+    task: re.findall(r"^- (.+)$", told, re.M)
+    for task, told in re.findall(
+        r"^### (\w+\.\d+) .*\n((?:(?!##).*\n)*)", (ROOT / "docs/labs.md").read_text("utf-8"), re.M
     )
 }
 
