@@ -20,7 +20,7 @@ ASKED = 0.15
 TINY = Shape(120, 32, 2, 2, 16, 2)
 SHAPES = {  # (shape, the share of the peak and the times Trainer's loop that we claim)
     "BERT-base, 512": (Shape(30522, 768, 12, 12, 512, 32), 0.25, 1.4),
-    "course-bert, 128": (Shape(8192, 256, 4, 4, 128, 256), None, 1.7),
+    "course-bert, 128": (Shape(8192, 256, 4, 4, 128, 256), None, 1.5),
 }
 MODERN = {"vocab_size": 50368, "width": 768, "layers": 22, "heads": 12}  # ModernBERT-base
 LONGEST, DOCUMENTS, PUBLISHED = 1024, 64, 300_000  # tokens, rows, tokens a second
