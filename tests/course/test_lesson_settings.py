@@ -205,7 +205,7 @@ def test_models_and_data_sets_of_the_hub_are_what_lessons_run_on(checkpoints, tm
     with serve(offered) as (url, asked):
         home = {"HF_HOME": str(tmp_path / "home"), "HF_ENDPOINT": url, "CALLS": json.dumps(calls)}
         said = answer_of(start("run_lessons.py", home))
-    assert "acme/small" in said[0] and "acme/modern" in said[1] and "on films" in said[5]
+    assert "acme/small" in said[0] and "acme/modern" in said[1] and "films:review, known" in said[5]
     assert {name for name, *_ in asked} >= offered.keys()
 
 
@@ -214,26 +214,27 @@ def test_own_texts_go_by_the_last_part_of_their_path(names, tmp_path, capsys):
     path = written(tmp_path / "films.csv")
     run("10", {"CORPUS": f"{path}:review"} | SMALL, names)
     said = capsys.readouterr().out
-    assert "on films.csv:review" in said and str(tmp_path) not in said
+    assert "films.csv:review, known" in said and str(tmp_path) not in said
 
 
 @pytest.mark.slow
 def test_an_evaluation_asks_once_for_each_token_but_for_no_special_one(names):
     for number, cell in begin(lesson_of("10"), names, SMALL):
         execute(cell.source, f"cell {number}", names)
-        if "surprises" in names:
+        if "token_losses" in names:
             break
     special = set(names["tokenizer"].all_special_ids)
     texts = ["the film was great .", "i cried 😭 at the end", "a [MASK] here [SEP] and [CLS] there",
              "😭 [UNK] 😭", "味味 was unforgettably good 😭"]  # fmt: skip
     for row in map(names["tokenizer"].encode, texts):
         own = [index not in special for index in row]
-        for whole_words in (False, True):
-            asked = names["each_token_once"](row, whole_words)["labels"] != -100
-            assert asked.sum(0).tolist() == own
-            (found,) = names["surprises"](names["model"], [row], whole_words)
-            assert len(found) == sum(own) and (found > 0).all()
-    assert names["unknown"](list(map(names["tokenizer"].encode, texts[:2]))) == 1 / 11
+        asked = names["each_token_once"](row)["labels"] != -100
+        assert asked.sum(0).tolist() == own
+        (found,) = names["token_losses"](names["model"], [row])
+        assert len(found) == sum(own) and (found > 0).all()
+    (cell,) = (one for one in lesson_of("10").cells if "def unknown_share" in one.source)
+    execute(cell.source, "the share of [UNK]", names)
+    assert names["unknown_share"](names["tokenizer"].encode(texts[1])) == 1 / 6
 
 
 # Three labels with names of their own, semicolons and quotes in the texts, other column names.
