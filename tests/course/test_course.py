@@ -1040,6 +1040,15 @@ def test_a_comparison_on_a_device_counts_cells_and_closes_as_test_does(
         assert "stored: loss 6.91 of 100" in lines and f"found: {prints}" in lines
 
 
+def test_a_comparison_on_a_device_needs_only_what_run_needs(executed, monkeypatch):
+    needed = executed.COMMANDS["run"][1]
+    monkeypatch.setattr(
+        executed.importlib.util, "find_spec", lambda name: name if name in needed else None
+    )
+    executed.prints = "loss 6.91 of 100"
+    assert executed.start() == 0
+
+
 @pytest.mark.slow
 @pytest.mark.notebook
 def test_a_planted_number_is_found_on_another_device_and_a_close_one_is_not(tmp_path):
