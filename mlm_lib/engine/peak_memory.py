@@ -11,7 +11,9 @@ class PeakMemory(TorchDispatchMode):
 
     Use it to compare two ways of computing the same thing. The backward pass counts if it is inside
     the block. Tensors that were made before the block do not count, and neither does memory that an
-    operation needs only while it runs.
+    operation needs only while it runs. The measurement can itself cost memory: while it watches,
+    PyTorch adds some gradients (of the rows that `index_select` took) into a new matrix, where it
+    would otherwise add them in place.
 
     Attributes:
         peak: the largest number of bytes that tensors occupied after an operation, so far.
