@@ -84,12 +84,12 @@ table.
 - **Expect a few mistakes in a hundred to pass.** In the last two rounds, 11 of 360 wrong answers
   passed at first.
 - One wrong answer of the five rounds still passes. It seeds a generator with a hash of two numbers.
-  Two different pairs of numbers can have the same hash, but they have it so rarely that the checks do
-  not see it.
+  Two different pairs of numbers can have the same hash, but this is so rare that the checks do not
+  see it.
 - Two right answers still fail, because they keep more in memory than their task allows.
 - Two answers of the fifth round count as right here, although the people who wrote them meant them
-  to be wrong, because the same answer had been accepted in an earlier round. One uses `casefold` in task 10.1, and the
-  other counts rows that get no gradient in task 12.4.
+  to be wrong, because the same answer had been accepted in an earlier round. One uses `casefold`
+  in task 10.1, and the other counts rows that get no gradient in task 12.4.
 
 ## The mistakes, task by task
 
