@@ -76,8 +76,8 @@ After the fifth round, two of these people went on. They knew by then what the m
 checks say, and found some forty mistakes that passed. Most of these were at the edges: a batch of
 one row, a loss of 0, the first block. By now 35 of them are caught, and the others still pass.
 
-The tests keep only two to four right answers for each task, so there are fewer of them than in the
-table.
+The tests keep only two to four right answers for each task. So they try fewer right answers than
+the table shows.
 
 ## What the checks do not catch
 
