@@ -18,7 +18,7 @@ from matplotlib.textpath import TextPath
 
 from mlm_lib.checks import choice, ids, refused, same_shape, whole_number
 from mlm_lib.labels import IGNORE
-from mlm_lib.plots import ALERT, CHANCE, OURS, axes, ink, show, square, tell
+from mlm_lib.plots import ALERT, CHANCE, OURS, SKY, axes, ink, show, square, tell
 
 # The parts between a text and the loss: name, the text in the box, and the middle of the box (x,
 # y).
@@ -117,7 +117,7 @@ def masked_language_model():
 # --------------------------------------------------------- diagrams of the numbers of a lesson
 
 # What masking does to a token, and its colour.
-FATES = {"no label": "#EDEDED", "[MASK]": OURS, "random": ALERT, "kept": "#56B4E9"}
+FATES = {"no label": "#EDEDED", "[MASK]": OURS, "random": ALERT, "kept": SKY}
 
 
 def masking(tokens, masked_tokens, labels, *, mask_token="[MASK]"):

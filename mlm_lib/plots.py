@@ -2,8 +2,11 @@
 axes on which it has drawn them; `show` displays the figure in the notebook. A `LiveCurve` draws the
 losses of a model while the model trains.
 
-A colour means the same thing in every lesson. The colours are those of Okabe and Ito (2008): people
-with any form of colour blindness can tell them apart, and they also differ in a print in grey.
+A colour means the same thing in every lesson. All five are dark enough for words on white, with a
+contrast of at least 4.5, because the name of a line is written in the colour of the line. Okabe and
+Ito (2008) chose colours that people with any form of colour blindness can tell apart. Theirs are
+lighter; ours have the same hues, but for a purple in place of the yellow, and can be told apart at
+least as well.
 """
 
 import base64
@@ -11,6 +14,7 @@ import builtins
 import html
 import io
 import math
+import re
 import time
 
 import matplotlib.pyplot as plt
@@ -20,7 +24,8 @@ from matplotlib.figure import Figure
 
 from mlm_lib.checks import number, whole_number
 
-OURS, LIBRARY, FLOOR, CHANCE, ALERT = "#0072B2", "#E69F00", "#009E73", "#767676", "#D55E00"
+OURS, LIBRARY, FLOOR, CHANCE, ALERT = "#0072B2", "#93498A", "#045C3E", "#727272", "#B45008"
+SKY = "#3E97CF"  # for lines and surfaces only: it has too little contrast for words on white
 
 STYLE = {
     "figure.dpi": 100, "font.size": 11, "axes.spines.top": False, "axes.spines.right": False,
@@ -52,24 +57,59 @@ def show(ax, alt=None):
         raise ValueError("alt is empty; say in a sentence what the figure shows")
     from IPython.display import display
 
-    figure, png = ax.figure, io.BytesIO()
-    with plt.rc_context(STYLE):
-        figure.savefig(png, format="png")
-    plt.close(figure)
-    display(bundle(base64.b64encode(png.getvalue()).decode(), alt), raw=True)
+    display(bundle(svg(ax.figure), alt), raw=True)
+    plt.close(ax.figure)
 
 
-def bundle(png, alt):
+# The words of a figure stay words. They are drawn in the font for which matplotlib computes their
+# places or, if a reader does not have this font, in one that is as wide. The salt makes the names
+# of the elements the same in every run.
+FONTS = ["DejaVu Sans", "Verdana"]
+AS_SVG = {"svg.fonttype": "none", "svg.hashsalt": "mlm_lib", "font.sans-serif": FONTS}
+# These are written by matplotlib and needed by nobody: rotations by 0 degrees, the names of groups,
+# and spaces between tags.
+SPARED = [(r' transform="rotate\(-0 [^"]*"', ""), (r'<g id="[^"]*"', "<g"), (r">\s+<", "><")]
+
+
+def svg(figure):
+    """A matplotlib figure as an SVG, in bytes.
+
+    An SVG is sharp at every size, and has a third of the size of a PNG of the same figure. The same
+    figure always gives the same bytes.
+    """
+    file, told = io.BytesIO(), dict.fromkeys(("Creator", "Date", "Format", "Type"))
+    with plt.rc_context(STYLE | AS_SVG):
+        figure.savefig(file, format="svg", metadata=told)
+    text = file.getvalue().decode()
+    # Two digits after the point are enough for a coordinate. A number outside of a tag is a word of
+    # the figure, and stays as it is.
+    text = re.sub(r"<[^>]*>", lambda tag: LONG.sub(_hundredths, tag[0]), text[text.index("<svg") :])
+    for pattern, shorter in SPARED:
+        text = re.sub(pattern, shorter, text)
+    return text.encode()
+
+
+LONG = re.compile(r"-?\d+\.\d{3,}")
+
+
+def _hundredths(number):
+    """The match of a number, rounded to two digits after the point."""
+    return f"{float(number[0]):.2f}".rstrip("0").rstrip(".")
+
+
+def bundle(picture, alt):
     """The output that a notebook stores for a figure: HTML that holds the picture and its text.
 
     HTML is used because JupyterLab shows no alternative text for an output of the type `image/png`.
     JupyterLab, `jupyter nbconvert` and the site of the course all keep the text of HTML.
 
     Args:
-        png: the picture in base64, a str.
+        picture: an SVG or a PNG, in bytes.
         alt: the alternative text.
     """
-    image = f'<img src="data:image/png;base64,{png}" alt="{html.escape(alt)}">'
+    kind = "png" if picture.startswith(b"\x89PNG") else "svg+xml"
+    source = f"data:image/{kind};base64,{base64.b64encode(picture).decode()}"
+    image = f'<img src="{source}" alt="{html.escape(alt)}">'
     return {"text/html": image, "text/plain": alt}
 
 
@@ -112,7 +152,7 @@ def dots(names, values, *, xlabel, reference=None, reference_name="", color=OURS
         below = reference is not None and value < reference
         label = {"xytext": (-8, 0) if below else (8, 0), "ha": "right" if below else "left"}
         label |= {"va": "center", "fontsize": 10}
-        ax.annotate(f"{value:.2g}", (value, place), **label, **OFFSET)
+        ax.annotate(two_digits(value), (value, place), **label, **OFFSET)
     ax.set_xscale("log")
     ax.set_xlim(min([*values, reference or min(values)]) / 6, max(values) * 3)
     ax.grid(axis="y", color="#E5E5E5")
@@ -150,10 +190,12 @@ def curve(
         ax.set_xticks(x, [f"{value:,}" for value in x])
         ax.minorticks_off()
     ax.set(xlabel=xlabel, ylabel=ylabel)
-    ends = f"from {y[0]:.2g} at {_place(x[0])} to {y[-1]:.2g} at {_place(x[-1])}"
+    ends = f"from {two_digits(y[0])} at {_place(x[0])} to {two_digits(y[-1])} at {_place(x[-1])}"
     what = f"Curve{' of ' * bool(name)}{name}, {ylabel} against {xlabel}: {ends}"
-    band = "" if low is None else f", with a band from {low[-1]:.2g} to {high[-1]:.2g} at the end"
-    tell(ax, f"{what}, lowest {min(y):.2g}{band}.")
+    band = ""
+    if low is not None:
+        band = f", with a band from {two_digits(low[-1])} to {two_digits(high[-1])} at the end"
+    tell(ax, f"{what}, lowest {two_digits(min(y))}{band}.")
     if reference is None:
         return ax
     look = {"xycoords": ("axes fraction", "data"), "xytext": (0, 4), "ha": "right"}
@@ -170,7 +212,10 @@ def intervals(names, values, *, xlabel, reference=None, reference_name="", color
         ax.plot([value.low, value.high], [place, place], color=color, linewidth=2)
         ax.plot(value.mean, place, "o", color=color, markersize=6)
     ax.grid(axis="y", color="#E5E5E5")
-    told = (f"{name} {v.mean:.2g} ({v.low:.2g} to {v.high:.2g})" for name, v in zip(names, values))
+    told = []
+    for name, value in zip(names, values):
+        ends = f"{two_digits(value.low)} to {two_digits(value.high)}"
+        told.append(f"{name} {two_digits(value.mean)} ({ends})")
     tell(ax, f"Means with intervals, {xlabel}: {', '.join(told)}.")
     return _reference_line(ax, reference, reference_name)
 
@@ -251,7 +296,9 @@ def heatmaps(
     """
     panels = _panels(len(matrices), 1.2 + 2.6 * len(matrices), 1.6 + 0.24 * len(row_names))
     for ax, matrix, title in zip(panels, matrices, titles):
-        image = ax.imshow(np.asarray(matrix, float), cmap="Blues", vmin=0, vmax=1, aspect="auto")
+        look = {"cmap": "Blues", "vmin": 0, "vmax": 1, "aspect": "auto"}
+        # Without interpolation an SVG holds one pixel for each number, which stays a sharp square.
+        image = ax.imshow(np.asarray(matrix, float), interpolation="none", **look)
         ax.set_xticks(range(len(column_names)), column_names, rotation=90, fontsize=8.5)
         ax.set_yticks(range(len(row_names)), row_names, fontsize=9)
         ax.set_title(title)
@@ -319,14 +366,34 @@ def _place(value):
 
 def _pairs(names, values):
     """Names and values as text, such as "ours 1.2, theirs 1.3"."""
-    return ", ".join(f"{name} {value:.2g}" for name, value in zip(names, values))
+    return ", ".join(f"{name} {two_digits(value)}" for name, value in zip(names, values))
+
+
+def two_digits(value):
+    """A number as text, with two digits that say something and without a power of ten.
+
+    >>> two_digits(0.4231), two_digits(3.8e-05), two_digits(9.01)
+    ('0.42', '0.000038', '9')
+    """
+    text = f"{value:.2g}"
+    return np.format_float_positional(float(text), trim="-") if "e" in text else text
 
 
 def ink(color):
-    """The colour of letters that can be read on the colour "#RRGGBB": "white" or "black"."""
-    red, green, blue = bytes.fromhex(color[1:7])
-    brightness = 0.3 * red + 0.59 * green + 0.11 * blue  # 0 to 255
-    return "white" if brightness < 140 else "black"
+    """The colour of letters that can be read on the colour "#RRGGBB": "white" or "black",
+    whichever has the higher contrast."""
+    return "white" if contrast("#FFFFFF", color) > contrast("#000000", color) else "black"
+
+
+def contrast(one, other):
+    """The contrast of two colours "#RRGGBB" as WCAG 2 defines it, from 1 to 21. Letters can be read
+    from 4.5 on."""
+    lights = []
+    for color in (one, other):
+        shares = np.array([*bytes.fromhex(color[1:7])]) / 255
+        linear = np.where(shares <= 0.04045, shares / 12.92, ((shares + 0.055) / 1.055) ** 2.4)
+        lights.append(float(linear @ (0.2126, 0.7152, 0.0722)) + 0.05)
+    return max(lights) / min(lights)
 
 
 def square(ax, left, bottom, width, height, color):
@@ -353,7 +420,7 @@ def _dashed(ax, line, value, name, place, **look):
     """Draw a dashed line with its name at a place, and add both to the alternative text."""
     line(value, color=CHANCE, linestyle="--", linewidth=1)
     ax.annotate(name, place, color=CHANCE, fontsize=10, **look, **OFFSET)
-    return tell(ax, f"A dashed line at {value:.2g}{', ' * bool(name)}{name}.")
+    return tell(ax, f"A dashed line at {two_digits(value)}{', ' * bool(name)}{name}.")
 
 
 # ------------------------------------------------------------------------------------ live curves
@@ -365,7 +432,7 @@ MOST_POINTS = 100  # a curve of more losses is drawn through the means of neighb
 LIVE_LOOKS = {
     "training": {"color": OURS},
     "held out": {"color": LIBRARY, "linestyle": ":", "linewidth": 2.5},
-    "others": [{"color": color} for color in ("#CC79A7", "#56B4E9", ALERT)],
+    "others": [{"color": color} for color in (FLOOR, ALERT, SKY)],
 }
 
 
@@ -503,14 +570,17 @@ class LiveCurve:
         """Shows the figure as an ordinary output. IPython calls this at the end of the cell."""
         from IPython.display import display
 
-        picture, self._ax = self._picture(""), None
+        told = self._draw("")
+        figure, self._ax = self._ax.figure, None
         self._notebook.events.unregister("post_run_cell", self._end)
         self._output.update({}, raw=True)
-        display(picture, raw=True)
+        display(bundle(svg(figure), told), raw=True)
 
     def _picture(self, left):
         """The figure and its alternative text as they are now, in the form of `bundle`. `left` is
-        the end of the title, which says how much time is left."""
+        the end of the title, which says how much time is left.
+
+        The picture is a PNG, because an SVG would take longer to write."""
         told = self._draw(left)
         canvas, png = self._ax.figure.canvas, io.BytesIO()
         # The axes are drawn only once, and kept. Curves, legend and title are drawn on top of them.
@@ -522,7 +592,7 @@ class LiveCurve:
             self._ax.draw_artist(artist)
         fast = {"compress_level": 1}
         plt.imsave(png, np.asarray(canvas.buffer_rgba()), format="png", pil_kwargs=fast)
-        return bundle(base64.b64encode(png.getvalue()).decode(), told)
+        return bundle(png.getvalue(), told)
 
     def _draw(self, left):
         """Brings the figure up to date, and returns its alternative text.
@@ -542,7 +612,7 @@ class LiveCurve:
             line.set_data(steps, losses)
             line.set_marker("o" if len(steps) <= 20 else "")
             line.set_label(f"{name} {losses[-1]:.2f}" + f" (mean of {every})" * (every > 1))
-            told.append(f"{name} from {losses[0]:.2g} to {losses[-1]:.2g}")
+            told.append(f"{name} from {two_digits(losses[0])} to {two_digits(losses[-1])}")
         place = {"loc": "lower left", "bbox_to_anchor": (0, 1), "borderpad": 0, "frameon": False}
         ax.legend(handles=self._lines.values(), ncols=4, columnspacing=1.2, **place).set_animated(
             True
@@ -550,7 +620,8 @@ class LiveCurve:
         self._stretch()
         curves = f": {', '.join(told)}" if told else ""
         told = [f"Losses against steps, at step {self.step:,}{of}{left}{curves}."]
-        told += [f"A dashed line at {value:.2g}, {name}." for name, value in self.levels.items()]
+        for name, value in self.levels.items():
+            told.append(f"A dashed line at {two_digits(value)}, {name}.")
         return " ".join(told)
 
     def _stretch(self):

@@ -7,6 +7,7 @@ checks that all notebooks have it.
 
 import re
 import sys
+from base64 import b64decode
 from html import unescape
 from pathlib import Path
 
@@ -188,7 +189,8 @@ def _described(output):
     data = output.get("data", {})
     alt = output.get("metadata", {}).get("image/png", {}).get("alt")
     if alt and "text/html" not in data:
-        output.data, output.metadata = nbformat.from_dict(bundle(data["image/png"], alt)), {}
+        shown = bundle(b64decode(data["image/png"]), alt)
+        output.data, output.metadata = nbformat.from_dict(shown), {}
     return output
 
 

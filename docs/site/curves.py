@@ -136,7 +136,7 @@ def draw(name, one, lines):
     ax.plot(*zip(*one["held_out"]), ":", color=plots.LIBRARY, linewidth=2)
     ax.plot(*zip(*one["log"]), color=plots.OURS)
     ax.set(xlim=(0, STEPS), ylim=(0, None), xlabel="steps", ylabel="nats")
-    ax.figure.savefig(FOLDER / f"{name}.png", dpi=150, bbox_inches="tight")
+    (FOLDER / f"{name}.svg").write_bytes(plots.svg(ax.figure))
 
 
 if __name__ == "__main__":

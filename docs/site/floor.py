@@ -1,4 +1,4 @@
-"""Renews the figure of README.md, `docs/floor.png`: `python docs/site/floor.py`.
+"""Renews the figure of README.md, `docs/floor.svg`: `python docs/site/floor.py`.
 
 The figure is taken from the stored outputs of lesson 09, so it shows what the lesson printed.
 """
@@ -13,11 +13,11 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 LESSON = ROOT / "notebooks" / "09_pretraining.ipynb"
 TOLD = "floor"  # a word of the alternative text, by which the figure is found
-PICTURE = re.compile(r'src="data:image/png;base64,([^"]+)"')
+PICTURE = re.compile(r'src="data:image/svg\+xml;base64,([^"]+)"')
 
 
 def floor() -> bytes:
-    """The figure as a PNG.
+    """The figure as an SVG.
 
     Raises:
         ValueError: the lesson has no such figure, or more than one.
@@ -33,4 +33,4 @@ def floor() -> bytes:
 
 if __name__ == "__main__":
     sys.path.insert(0, str(ROOT))
-    (ROOT / "docs" / "floor.png").write_bytes(floor())
+    (ROOT / "docs" / "floor.svg").write_bytes(floor())

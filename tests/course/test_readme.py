@@ -24,8 +24,8 @@ def test_the_figure_is_the_one_that_lesson_09_has_stored():
     pytest.importorskip("sphinx", reason="the docs extra is not installed")
     from docs.site.floor import floor
 
-    assert "](docs/floor.png)" in README
-    same = (ROOT / "docs" / "floor.png").read_bytes() == floor()  # pytest is slow to compare them
+    assert "](docs/floor.svg)" in README
+    same = (ROOT / "docs" / "floor.svg").read_bytes() == floor()  # pytest is slow to compare them
     assert same, "run: python docs/site/floor.py"
 
 
@@ -62,7 +62,7 @@ def test_badges_tell_of_this_repository():
 
 def test_what_is_told_stands_on_the_first_screens():
     """What it is, the figure, the commands that run, test and open it, and the map come first."""
-    wanted = ["# Masked", "](docs/floor.png)", "course.py run  ", "course.py test  "]
+    wanted = ["# Masked", "](docs/floor.svg)", "course.py run  ", "course.py test  "]
     wanted += ["course.py open  ", "| 00 |"]
     places = [README.index(text) for text in wanted]
     assert places == sorted(places)

@@ -32,7 +32,7 @@ def shown(monkeypatch):
 def test_the_pipeline_tells_which_parts_are_lit(shown):
     diagrams.pipeline("masking", "labels")
     assert shown["text/plain"].endswith("Lit in this lesson: masking, labels.")
-    assert "data:image/png" in shown["text/html"]
+    assert "data:image/svg+xml" in shown["text/html"]
 
 
 def test_a_part_that_the_picture_has_not_is_refused(shown):
@@ -54,7 +54,7 @@ def test_a_block_is_told_in_its_order(shown):
     told = shown["text/plain"]
     order = ["attention", "mask (B, T)", "feed-forward", "added", "normalised", "leave"]
     assert [told.index(part) for part in order] == sorted(told.index(part) for part in order)
-    assert "data:image/png" in shown["text/html"]
+    assert "data:image/svg+xml" in shown["text/html"]
 
 
 def test_the_masked_language_model_tells_each_way_to_ask(shown):
@@ -64,7 +64,7 @@ def test_the_masked_language_model_tells_each_way_to_ask(shown):
     assert "mask_positions (B, M) gives logits (B, M, V), probabilities" in told
     assert "blanks (B, M)" in told
     assert "nothing asked: all B·T positions gives logits (B, T, V)" in told
-    assert "data:image/png" in shown["text/html"]
+    assert "data:image/svg+xml" in shown["text/html"]
 
 
 TOKENS = "[CLS] i have watched this film and it was unforgettable . [SEP]".split()
@@ -171,7 +171,7 @@ def test_masking_colours_what_the_model_reads_by_what_happened_to_it(monkeypatch
     ax = drawn(monkeypatch, diagrams.masking, TOKENS, MASKED, LABELS)
     faces = [matplotlib.colors.to_hex(patch.get_facecolor()) for patch in ax.patches]
     reads = dict(zip(TOKENS, faces[1::2]))  # boxes come in pairs: the token, what is read
-    expected = {"i": "#ededed", "watched": plots.OURS.lower(), "film": "#56b4e9"}
+    expected = {"i": "#ededed", "watched": plots.OURS.lower(), "film": plots.SKY.lower()}
     assert {token: reads[token] for token in expected} == expected
     assert reads["unforgettable"] == plots.ALERT.lower()
     assert texts(ax).count("−100") == 9 and {"14", "48", "50"} <= set(texts(ax))

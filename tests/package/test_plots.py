@@ -1,22 +1,27 @@
 import base64
+import io
+import itertools
+import re
 from html.parser import HTMLParser
+from pathlib import Path
+from xml.etree import ElementTree
 
 import matplotlib
 import nbformat
 import notebook_form
+import numpy as np
 import pytest
 import torch
 
 matplotlib.use("Agg")
 
 from mlm_lib import plots
+from mlm_lib.diagrams import FATES
 from mlm_lib.estimates import interval
 
-
-def luminance(color):
-    channels = [int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)]
-    linear = [c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
-    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+ROOT = Path(__file__).resolve().parents[2]
+SITE_CSS = (ROOT / "docs" / "site" / "static" / "site.css").read_text("utf-8")
+SVG = "{http://www.w3.org/2000/svg}"
 
 
 def test_a_figure_without_alternative_text_is_refused():
@@ -49,7 +54,7 @@ def test_show_hands_on_picture_and_text_and_closes_the_figure(shown):
     plots.show(ax, "two bars")
     (image,) = images(shown["text/html"])
     assert image["alt"] == shown["text/plain"] == "two bars"
-    assert base64.b64decode(image["src"].split(",")[1]).startswith(b"\x89PNG")
+    assert base64.b64decode(image["src"].split(",")[1]).startswith(b"<svg")
     assert not plt.fignum_exists(ax.figure.number)
 
 
@@ -59,19 +64,19 @@ ODD = """a < b & "c" 'd' \u2014 \u00e9"""
 def test_jupyterlab_is_left_no_picture_without_its_text():
     """Of several forms it shows the richest. It drops the text of any picture that is not HTML, and
     of HTML it keeps `src` and `alt` also where the notebook is not trusted."""
-    data = plots.bundle("iVBORw0KGgo=", ODD)
+    data = plots.bundle(b"<svg/>", ODD)
     assert set(data) == {"text/html", "text/plain"}
     (image,) = images(data["text/html"])
-    assert image == {"src": "data:image/png;base64,iVBORw0KGgo=", "alt": ODD}
+    assert image == {"src": "data:image/svg+xml;base64,PHN2Zy8+", "alt": ODD}
 
 
 def test_a_notebook_turned_into_a_page_keeps_the_text():
     from nbconvert import HTMLExporter
 
-    output = nbformat.v4.new_output("display_data", plots.bundle("iVBORw0KGgo=", ODD))
+    output = nbformat.v4.new_output("display_data", plots.bundle(b"<svg/>", ODD))
     cell = nbformat.v4.new_code_cell("plots.show(ax)", outputs=[output], execution_count=1)
     page, _ = HTMLExporter().from_notebook_node(nbformat.v4.new_notebook(cells=[cell]))
-    (image,) = [one for one in images(page) if one["src"].startswith("data:image/png")]
+    (image,) = [one for one in images(page) if one["src"].startswith("data:image/svg+xml")]
     assert image["alt"] == ODD
 
 
@@ -81,7 +86,8 @@ def test_a_figure_stored_with_its_text_beside_it_comes_to_carry_it():
     cell = nbformat.v4.new_code_cell("plots.show(ax)", outputs=[output], execution_count=1)
     assert notebook_form.alternative_texts(cell) == [""]
     (cell,) = notebook_form.normalised(nbformat.v4.new_notebook(cells=[cell])).cells
-    assert cell.outputs[0].data == plots.bundle("iVBORw0KGgo=", ODD)
+    assert cell.outputs[0].data == plots.bundle(b"\x89PNG\r\n\x1a\n", ODD)
+    assert "data:image/png;base64,iVBORw0KGgo=" in cell.outputs[0].data["text/html"]
     assert not cell.outputs[0].metadata and notebook_form.alternative_texts(cell) == [ODD]
 
 
@@ -119,7 +125,7 @@ def test_dots_stand_on_a_logarithmic_axis_in_the_order_given():
     assert ax.get_xscale() == "log"
     heights = dict(zip([label.get_text() for label in ax.get_yticklabels()], ax.get_yticks()))
     assert heights["first"] > heights["second"]
-    assert [text.get_text() for text in ax.texts][:2] == ["0.4", "6e-06"]
+    assert [text.get_text() for text in ax.texts][:2] == ["0.4", "0.000006"]
     assert [text.get_ha() for text in ax.texts][:2] == ["left", "right"], "off the dashed line"
 
 
@@ -164,13 +170,85 @@ def test_a_strip_draws_a_box_in_the_fates_colour_for_each_token():
     assert [text.get_text() for text in ax.texts] == ["a", "b", "c"]
 
 
-def test_the_colours_that_meet_in_one_figure_differ_in_grey():
-    for one, other in [
-        (plots.OURS, plots.LIBRARY),
-        (plots.OURS, plots.ALERT),
-        (plots.LIBRARY, plots.CHANCE),
-    ]:
-        assert abs(luminance(one) - luminance(other)) > 0.05
+COLORS = {name: getattr(plots, name) for name in ("OURS", "LIBRARY", "FLOOR", "CHANCE", "ALERT")}
+FILTER = re.search(r"--figure: (invert\((\S+)\) hue-rotate\(180deg\));", SITE_CSS)
+
+
+def in_the_dark(color):
+    """The colour that a browser makes of "#RRGGBB" by the filter of the site's dark theme."""
+    share = float(FILTER[2])
+    seen = [int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    turned = HUE_ROTATED_BY_180 @ [share * (1 - c) + (1 - share) * c for c in seen]
+    return matplotlib.colors.to_hex(np.clip(turned, 0, 1))
+
+
+# The matrix of the standard "Filter Effects 1" for hue-rotate(180deg).
+HUE_ROTATED_BY_180 = np.array([[-0.574, 1.43, 0.144], [0.426, 0.43, 0.144], [0.426, 1.43, -0.856]])
+
+
+def test_contrast_is_that_of_wcag():
+    assert plots.contrast("#FFFFFF", "#000000") == pytest.approx(21)
+    assert plots.contrast("#777777", "#FFFFFF") == pytest.approx(4.48, abs=0.005)
+
+
+@pytest.mark.parametrize("name", COLORS)
+def test_words_in_a_colour_can_be_read_on_white_and_in_the_dark_theme(name):
+    assert plots.contrast(COLORS[name], "#FFFFFF") >= 4.5
+    assert plots.contrast(in_the_dark(COLORS[name]), in_the_dark("#FFFFFF")) >= 4.5
+
+
+@pytest.mark.parametrize("color", [*COLORS.values(), *FATES.values(), "#56B4E9"])
+def test_words_in_a_box_can_be_read_in_both_themes(color):
+    letters = matplotlib.colors.to_hex(plots.ink(color))
+    assert plots.contrast(letters, color) >= 4.5
+    assert plots.contrast(in_the_dark(letters), in_the_dark(color)) >= 4.5
+
+
+# How people see who lack one kind of cone (Machado, Oliveira and Fernandes 2009, severity 1).
+EYES = {
+    "all cones": np.eye(3),
+    "protanopia": [[0.152, 1.053, -0.205], [0.115, 0.786, 0.099], [-0.004, -0.048, 1.052]],
+    "deuteranopia": [[0.367, 0.861, -0.228], [0.280, 0.673, 0.047], [-0.012, 0.043, 0.969]],
+    "tritanopia": [[1.256, -0.077, -0.179], [-0.078, 0.931, 0.148], [0.005, 0.691, 0.304]],
+}
+OKABE_ITO = ["#0072B2", "#E69F00", "#009E73", "#767676", "#D55E00"]
+
+
+def least_distance(colors, eyes):
+    """Of two of the colours, the least distance in OKLab, seen with these eyes."""
+    shares = np.array([[int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)] for color in colors])
+    linear = np.where(shares <= 0.04045, shares / 12.92, ((shares + 0.055) / 1.055) ** 2.4)
+    seen = np.clip(linear @ np.transpose(eyes), 0, 1)
+    cones = [[0.4122, 0.5363, 0.0514], [0.2119, 0.6807, 0.1074], [0.0883, 0.2817, 0.63]]
+    lab = [[0.2105, 0.7936, -0.0041], [1.978, -2.4286, 0.4506], [0.0259, 0.7828, -0.8087]]
+    places = np.cbrt(seen @ np.transpose(cones)) @ np.transpose(lab)
+    return min(np.linalg.norm(a - b) for a, b in itertools.combinations(places, 2))
+
+
+def test_colours_can_be_told_apart_with_any_eyes_as_well_as_those_of_okabe_and_ito():
+    found = {name: least_distance(COLORS.values(), eyes) for name, eyes in EYES.items()}
+    assert min(found.values()) >= min(least_distance(OKABE_ITO, eyes) for eyes in EYES.values())
+
+
+def test_the_words_of_a_figure_stay_words_and_its_numbers_stay_as_they_are():
+    ax = plots.curve([0.00025, 0.12345], [1.0, 2.0], xlabel="rate 0.00025", ylabel="$ & <b>")
+    ax.set_xticks([0.00025, 0.12345], ["0.00025", "0.12345"])
+    again = plots.svg(ax.figure)
+    assert again == plots.svg(ax.figure), "the same figure, the same bytes"
+    words = [element.text for element in ElementTree.fromstring(again).iter(f"{SVG}text")]
+    assert {"rate 0.00025", "$ & <b>", "0.00025", "0.12345"} <= set(words)
+
+
+def test_an_svg_is_smaller_than_the_png_of_the_same_figure():
+    ax = plots.dots(list("abcdefgh"), [0.1] * 8, xlabel="p")
+    png = io.BytesIO()
+    ax.figure.savefig(png, format="png")
+    assert len(plots.svg(ax.figure)) < len(png.getvalue()) / 2
+
+
+def test_small_and_large_numbers_are_told_without_a_power_of_ten():
+    told = {3.8e-05: "0.000038", 0.4231: "0.42", 9.01: "9", 100.4: "100", -0.1: "-0.1"}
+    assert {number: plots.two_digits(number) for number in told} == told
 
 
 def test_heatmaps_share_one_scale_from_0_to_1_and_mark_where_padding_begins():

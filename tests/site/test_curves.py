@@ -30,8 +30,8 @@ def test_each_number_of_the_page_is_one_of_the_stored_runs():
 
 
 def test_each_picture_is_shown():
-    assert re.findall(r"\]\(curves/(\w+)\.png\)", PAGE) == curves.DRAWN
-    assert all((curves.FOLDER / f"{name}.png").is_file() for name in curves.DRAWN)
+    assert re.findall(r"\]\(curves/(\w+)\.svg\)", PAGE) == curves.DRAWN
+    assert all((curves.FOLDER / f"{name}.svg").is_file() for name in curves.DRAWN)
 
 
 @pytest.mark.slow

@@ -62,7 +62,7 @@ def test_home_maps_all_lessons_and_shows_the_floor(pages):
     home = pages["index.html"]
     assert all(f"notebooks/{path.stem}.html" in links(home) for path in LESSONS)
     (figure,) = [image for image in home.all("img") if "floor" in image["alt"]]
-    assert figure["src"].startswith("data:image/png;base64,")
+    assert figure["src"].startswith("data:image/svg+xml;base64,")
     assert "python3 course.py run" in home.text and "python3 course.py test" in home.text
 
 

@@ -1,7 +1,10 @@
 """The site in a browser: it works under any path, without a network, for every reader."""
 
+import io
+
 import pytest
 from browser import barriers, chromium, launched, served, watch
+from PIL import Image
 
 pytestmark = [
     pytest.mark.site,
@@ -134,12 +137,25 @@ def test_no_page_is_wider_than_its_window(open_page, name, width):
 
 
 @pytest.mark.parametrize("name", ["index.html", "using.html", LESSON])
-def test_code_wraps_on_a_phone(open_page, name):
+def test_code_keeps_its_lines_on_a_phone(open_page, name):
     page = open_page(name, width=390)
-    cut = page.locator("article pre:not(.cell_output pre)").evaluate_all(
-        "all => all.filter(one => one.scrollWidth > one.clientWidth).map(one => one.textContent)"
+    page.evaluate("document.querySelectorAll('details').forEach(one => one.open = true)")
+    rows = page.locator("article pre").evaluate_all(
+        """all => all.map(pre => {
+            const text = document.createRange();
+            text.selectNodeContents(pre);
+            const tops = [...text.getClientRects()].map(box => Math.round(box.bottom / 4));
+            const lines = pre.textContent.split("\\n").filter(line => line.trim());
+            return [lines.length, new Set(tops).size];
+        })"""
     )
-    assert cut == []
+    assert rows and all(shown <= written + 1 for written, shown in rows), rows
+
+
+@pytest.mark.parametrize("name", ["benchmarks.html", "instructors.html", "glossary.html"])
+def test_a_page_that_is_no_lesson_has_at_most_twenty_screens_of_a_phone(open_page, name):
+    page = open_page(name, width=390)
+    assert page.evaluate("document.documentElement.scrollHeight") <= 20 * 844
 
 
 def test_code_of_a_hundred_characters_fits_its_line(open_page):
@@ -157,14 +173,49 @@ def test_code_of_a_hundred_characters_fits_its_line(open_page):
     assert lines == 1
 
 
-@pytest.mark.parametrize("width, least", [(1280, 10), (390, 9)])
-def test_letters_in_figures_can_be_read(open_page, width, least):
-    """The course's figures are drawn with 100 dots an inch and letters of 11 points, 15 pixels."""
-    page = open_page(LESSON, width=width)
+PIXELS = 11 * 4 / 3  # of the letters of a figure, which are drawn with 11 points
+
+
+def test_letters_in_figures_can_be_read(open_page):
+    page = open_page(LESSON)
     scales = page.locator(".cell_output img").evaluate_all(
-        "images => images.map(i => (i.getBoundingClientRect().width - 16) / i.naturalWidth)"
+        "images => images.map(one => one.width / one.naturalWidth)"
     )
-    assert min(scales) * 15 >= least
+    assert min(scales) * PIXELS >= 10
+
+
+def test_on_a_phone_a_figure_is_seen_whole_and_a_tap_enlarges_it(open_page):
+    page = open_page(LESSON, width=390)
+    page.evaluate("document.querySelectorAll('details').forEach(one => one.open = true)")
+    figures, large = page.locator(".cell_output .figure"), page.locator("dialog.enlarged")
+    for figure in figures.all():
+        box = figure.locator("img").bounding_box()
+        assert box["x"] >= 0 and box["x"] + box["width"] <= 390
+    figures.first.locator("img").click()
+    assert large.locator("img").evaluate("one => one.width === one.naturalWidth")
+    assert large.locator("img").get_attribute("alt") == figures.first.locator("img").get_attribute(
+        "alt"
+    )
+    assert barriers(page) == []
+    large.get_by_role("button", name="Close").click()
+    assert not large.is_visible()
+
+
+def test_a_figure_is_enlarged_with_the_keyboard_and_the_focus_comes_back(open_page):
+    page = open_page(LESSON, width=390)
+    button = page.get_by_role("button", name="Enlarge the figure").first
+    button.focus()
+    page.keyboard.press("Enter")
+    assert page.locator("dialog.enlarged").is_visible()
+    page.keyboard.press("Escape")
+    assert not page.locator("dialog.enlarged").is_visible()
+    assert button.evaluate("one => one === document.activeElement")
+
+
+def test_a_figure_in_its_full_size_has_no_button(open_page):
+    page = open_page("read_your_curve.html")
+    assert page.locator(".figure img").first.is_visible()
+    assert not page.locator(".figure button:visible").count()
 
 
 def test_what_scrolls_can_be_reached_by_keyboard_and_nothing_else(open_page):
@@ -178,12 +229,20 @@ def test_what_scrolls_can_be_reached_by_keyboard_and_nothing_else(open_page):
     assert all(wide == reached for wide, reached in boxes)
 
 
-def test_the_dark_theme_keeps_figures_on_a_light_card(open_page):
-    page = open_page(LESSON, scheme="dark")
-    color = "one => getComputedStyle(one).backgroundColor"
-    red, green, blue = page.locator("body").evaluate(color)[4:-1].split(",")[:3]
-    assert max(map(int, (red, green, blue))) < 60
-    assert page.locator(".cell_output img").first.evaluate(color) == "rgb(255, 255, 255)"
+@pytest.mark.parametrize("chosen", ["by the system", "on the page"])
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_figures_follow_the_theme(open_page, theme, chosen):
+    if chosen == "by the system":
+        page = open_page(LESSON, scheme=theme)
+    else:
+        page = open_page(LESSON, scheme={"light": "dark", "dark": "light"}[theme])
+        page.evaluate(f"document.body.dataset.theme = '{theme}'")
+    drawn = Image.open(io.BytesIO(page.locator(".cell_output img").first.screenshot()))
+    color = page.locator("body").evaluate("one => getComputedStyle(one).backgroundColor")
+    ground = [int(part) for part in color[4:-1].split(",")[:3]]
+    assert drawn.convert("RGB").getpixel((2, 2)) == tuple(ground), "the ground of the page"
+    darkest, lightest = drawn.convert("L").getextrema()
+    assert darkest < 60 and lightest > 200
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -36,3 +36,37 @@ function letOptionsAnswer(box) {
   box.querySelector("details").remove();
 }
 document.querySelectorAll("fieldset.quiz").forEach(letOptionsAnswer);
+
+// ---- figures
+// A figure that is shown smaller than it was drawn can be enlarged, so that its words can be read.
+const enlarged = document.createElement("dialog");
+enlarged.className = "enlarged";
+enlarged.setAttribute("aria-label", "The figure in its full size");
+enlarged.innerHTML = '<form method="dialog"><button>Close</button></form><div tabindex="0"></div>';
+enlarged.addEventListener("click", (event) => event.target === enlarged && enlarged.close());
+
+// Whether a figure is shown smaller is known when it is shown: it may be in an answer that is closed.
+const sizes = new ResizeObserver((seen) => {
+  for (const { target: image } of seen) {
+    image.parentElement.classList.toggle("small", image.width && image.width < image.naturalWidth);
+  }
+});
+
+function letItBeEnlarged(image) {
+  const figure = document.createElement("span");
+  const button = document.createElement("button");
+  figure.className = "figure";
+  button.type = "button";
+  button.textContent = "Enlarge the figure";
+  image.replaceWith(figure);
+  figure.append(image, button);
+  button.addEventListener("click", () => {
+    enlarged.lastElementChild.replaceChildren(image.cloneNode());
+    button.focus({ preventScroll: true }); // where the focus comes back to, after a tap on the figure
+    enlarged.showModal();
+  });
+  image.addEventListener("click", () => figure.classList.contains("small") && button.click());
+  sizes.observe(image);
+}
+document.body.append(enlarged);
+document.querySelectorAll("article img").forEach(letItBeEnlarged);
