@@ -57,6 +57,7 @@ html_static_path = ["static"]
 html_css_files, html_js_files = ["site.css"], ["site.js"]
 html_favicon = "static/mark.svg"
 html_copy_source = html_show_sourcelink = False
+html_use_index = html_domain_indices = False  # no page leads there: one searches
 pygments_style, pygments_dark_style = "a11y-high-contrast-light", "a11y-high-contrast-dark"
 html_sidebars = {
     "**": [

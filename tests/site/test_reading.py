@@ -51,8 +51,11 @@ def first_hit(page):
     return hit.get_attribute("href")
 
 
+# A section may have several ids, and Sphinx takes only one that begins with a letter.
+SAME_SECTION = """([one, other]) => document.getElementById(one).closest("section") ===
+    document.getElementById(other).closest("section")"""
 FOUND = [
-    ("80/10/10", "notebooks/02_masking.html#80-10-10"),
+    ("80/10/10", "notebooks/02_masking.html#id1"),
     ("whole word masking", "glossary.html#term-whole-word-masking"),
     ("whole-word masking", "glossary.html#term-whole-word-masking"),
     ("perplexity", "glossary.html#term-perplexity"),
@@ -72,9 +75,14 @@ def test_the_search_leads_first_to_the_page_that_answers(open_page, site, way, a
 
 def test_each_question_that_the_site_foresees_finds_its_place(open_page):
     page = open_page("index.html")
+    root = page.url.rpartition("/")[0]
     for asked, docname, place in entries():
-        page.goto(page.url.rpartition("/")[0] + f"/search.html?q={quote(asked, safe='')}")
-        assert first_hit(page) == f"{docname}.html" + (f"#{place}" if place else ""), asked
+        page.goto(f"{root}/search.html?q={quote(asked, safe='')}")
+        hit = first_hit(page)
+        assert hit.partition("#")[0] == f"{docname}.html", asked
+        if place:
+            page.goto(f"{root}/{hit}")
+            assert page.evaluate(SAME_SECTION, [hit.partition("#")[2], place]), asked
 
 
 # ---- folds ---------------------------------------------------------------------------------------
@@ -134,7 +142,9 @@ def test_a_word_that_was_searched_is_seen_in_its_fold(open_page):
     page.locator("#search-results a", has_text="checks, checked").click()
     page.wait_for_url("**/labs.html*")
     page.locator(".highlighted").first.wait_for()
-    assert all(page.locator(".highlighted").evaluate_all("all => all.map(w => w.checkVisibility())"))
+    assert all(
+        page.locator(".highlighted").evaluate_all("all => all.map(w => w.checkVisibility())")
+    )
 
 
 # ---- what has been done --------------------------------------------------------------------------
@@ -153,7 +163,8 @@ def test_a_lesson_is_marked_as_done_and_the_mark_is_taken_away(open_page, site, 
     here = home.locator(".you-are-here")
     assert "1 of 20 lessons" in here.inner_text()
     assert here.get_by_role("link").get_attribute("href").endswith("01_tokenization.html")
-    assert barriers(home) == [] and barriers(lesson) == []
+    if way == "served":  # axe reads style sheets, and a browser refuses that to a page of a folder
+        assert barriers(home) == [] and barriers(lesson) == []
     lesson.get_by_role("button", name="Remove the mark").click()
     home.reload()
     assert home.locator(".done-mark").count() == 0
@@ -188,7 +199,9 @@ def test_where_nothing_useful_is_kept_the_page_goes_on(browser, address, kept):
 def test_a_section_and_its_parts_have_headings_of_different_size(open_page):
     page = open_page("notebooks/02_masking.html")
     size = "one => parseFloat(getComputedStyle(one).fontSize)"
-    h1, h2, h3 = (page.locator(f"article {name}").first.evaluate(size) for name in ("h1", "h2", "h3"))
+    h1, h2, h3 = (
+        page.locator(f"article {name}").first.evaluate(size) for name in ("h1", "h2", "h3")
+    )
     assert h1 > 1.2 * h2 and h2 > 1.2 * h3
 
 
@@ -203,7 +216,7 @@ def test_the_button_of_an_answer_has_all_four_edges(open_page):
 def test_code_is_copied_by_a_button(open_page):
     page = open_page("notebooks/02_masking.html")
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
-    cell = page.locator(".cell_input .highlight").first
+    cell = page.locator(".cell_input .highlight:visible").first
     button = cell.get_by_role("button", name="Copy")
     button.focus()
     page.keyboard.press("Enter")

@@ -15,9 +15,8 @@ from classroom.lab import labs, read_lab
 from classroom.questions import questions
 
 sys.path.insert(0, str(ROOT))
-from docs.site import addresses
+from docs.site import addresses, glossary
 from docs.site import build as site_builder
-from docs.site import glossary
 from docs.site import pages as site_pages
 from docs.site.moved import MOVED
 
@@ -64,7 +63,7 @@ def test_home_maps_all_lessons_and_shows_the_floor(pages):
     assert all(f"notebooks/{path.stem}.html" in links(home) for path in LESSONS)
     (figure,) = [image for image in home.all("img") if "floor" in image["alt"]]
     assert figure["src"].startswith("data:image/png;base64,")
-    assert "python3 course.py run" in home.text and "python3 course.py test" in home.text
+    assert "python3 course.py run" in home.text and "python3 course.py open" in home.text
 
 
 def test_home_has_two_doors_and_says_where_the_course_is(pages):
@@ -79,7 +78,9 @@ def test_home_has_two_doors_and_says_where_the_course_is(pages):
 
 
 def test_home_shows_the_hours_of_the_three_ways(pages):
-    rows = re.findall(r"^\| (?:A|Four) .*$", (ROOT / "docs/how_to_take.md").read_text("utf-8"), re.M)
+    rows = re.findall(
+        r"^\| (?:A|Four) .*$", (ROOT / "docs/how_to_take.md").read_text("utf-8"), re.M
+    )
     assert len(rows) == 3
     assert all(bare(row) in bare(pages["index.html"].text) for row in rows)
 
@@ -288,8 +289,9 @@ def test_the_site_is_small(site):
 def test_only_python_is_coloured_as_python(site):
     home = (site / "index.html").read_text("utf-8")
     assert "highlight-none" in home and "highlight-python" not in home
-    masking = (site / "api" / "masking.html").read_text("utf-8")
-    assert "highlight-python" in masking, "the examples of docstrings are Python"
+    package = [path.read_text("utf-8") for path in (site / "api").glob("*.html")]
+    assert any("highlight-python" in page for page in package), "docstrings have examples"
+    assert any("highlight-none" in page for page in package), "and formulas"
 
 
 @every_lesson

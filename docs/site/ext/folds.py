@@ -11,7 +11,8 @@ from docutils import nodes
 
 def fold(app, doctree, docname):
     level = next(
-        (deep for pages, deep in app.config.folded_sections.items() if fnmatch(docname, pages)), None
+        (deep for pages, deep in app.config.folded_sections.items() if fnmatch(docname, pages)),
+        None,
     )
     if level is None:
         return

@@ -1,10 +1,10 @@
 """What readers search for in other words than a page has, or in numbers.
 
-Sphinx's search looks up the words of a question one by one. It leaves out numbers, so that it finds
-nothing for "80/10/10", and it wants each word on the page itself, so that "loss stuck" finds nothing
-where a curve "stays". An entry of the index is compared with the whole question and comes first.
-`docs/site/searched.toml` holds such entries. A term of the glossary that has a hyphen is found
-without it, too.
+Sphinx's search looks up the words of a question one by one. It leaves out numbers, so that it
+finds nothing for "80/10/10", and it wants each word on the page itself, so that "loss stuck" finds
+nothing where a curve "stays". An entry of the index is compared with the whole question and comes
+first. `docs/site/searched.toml` holds such entries. A term of the glossary that has a hyphen is
+found without it, too.
 """
 
 import tomllib
@@ -24,10 +24,10 @@ def entries():
 
 
 def add_entries(app, doctree):
-    found = [(ask, place) for ask, page, place in entries() if page == app.env.docname]
-    for ask, place in found:
-        if place and place not in doctree.ids:
-            logger.warning("%s leads to %s#%s", FILE.name, app.env.docname, place)
+    found = []
+    for ask, page, place in entries():
+        if page == app.env.docname:
+            found.append((ask, id_of(doctree, place) if place else ""))
     if app.env.docname == "glossary":
         for node in doctree.findall(addnodes.index):
             found += [(e[1].replace("-", " "), e[2]) for e in node["entries"] if "-" in e[1]]
@@ -36,13 +36,14 @@ def add_entries(app, doctree):
         doctree.insert(0, addnodes.index(entries=single))
 
 
-def missing_pages(app, env):
-    for ask, page, _ in entries():
-        if page not in env.found_docs:
-            logger.warning("%s leads %r to %s, which is no page", FILE.name, ask, page)
+def id_of(doctree, place):
+    """The id of a place that Sphinx's search can look up: one that begins with a letter."""
+    if place not in doctree.ids:
+        logger.warning("%s leads to a place that is not there: #%s", FILE.name, place)
+        return ""
+    return next(one for one in doctree.ids[place]["ids"] if one[0].isalpha())
 
 
 def setup(app):
     app.connect("doctree-read", add_entries)
-    app.connect("env-updated", missing_pages)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -15,7 +15,7 @@ async function fetchRuntime(tell) {
   return ort;
 }
 
-/** A file's bytes; `tell` is called with how many have come since the last call. */
+/** A file's bytes; `tell` is called with its address and how many of them have come. */
 async function fetchBytes(url, tell) {
   const response = await fetch(url);
   if (!response.ok) throw new Error(`${url} could not be fetched: ${response.status}`);
@@ -26,7 +26,7 @@ async function fetchBytes(url, tell) {
     if (done) break;
     parts.push(value);
     length += value.length;
-    tell(value.length);
+    tell(String(url), length);
   }
   const bytes = new Uint8Array(length);
   let at = 0;
@@ -45,7 +45,9 @@ export class Model {
       runtime = null; // so that it can be fetched again
       throw error;
     });
-    const [ort, bytes] = await Promise.all([runtime, fetchBytes(url, tell)]);
+    const both = [runtime, fetchBytes(url, tell)];
+    await Promise.allSettled(both); // so that nothing is still on its way when an error is told
+    const [ort, bytes] = await Promise.all(both);
     model.ort = ort;
     model.session = await ort.InferenceSession.create(bytes, { executionProviders: ["wasm"] });
     model.last = Promise.resolve();

@@ -159,13 +159,14 @@ async function start() {
   const [examples, vocabulary, characters] = await Promise.all(
     ["examples.json", settings.vocabulary, "characters.json"].map(read),
   );
+  const come = new Map(); // how many bytes of each file; a second try begins with what is there
   const button = get("fetch");
   button.textContent = `Fetch the model (${megabytes(settings.fetched)} MB)`;
   get("begin").hidden = false;
   button.addEventListener("click", async () => {
     button.disabled = true;
     try {
-      const model = await fetchModel(settings);
+      const model = await fetchModel(settings, come);
       get("begin").hidden = true;
       window.page = new Page(settings, examples, new WordPiece(vocabulary, characters), model);
       if (settings.writer) new Writing(get("writing"), settings.writer, characters);
@@ -178,12 +179,11 @@ async function start() {
   });
 }
 
-function fetchModel(settings) {
-  let come = 0;
+function fetchModel(settings, come) {
   const all = megabytes(settings.fetched);
-  const tell = (bytes) => {
-    come += bytes;
-    get("status").textContent = `Fetching the model, ${megabytes(come)} of ${all} MB …`;
+  const tell = (file, bytes) => {
+    const sum = [...come.set(file, bytes).values()].reduce((total, one) => total + one, 0);
+    get("status").textContent = `Fetching the model, ${megabytes(sum)} of ${all} MB …`;
   };
   return Model.open(new URL(settings.model, import.meta.url), tell);
 }
