@@ -13,10 +13,12 @@ language = "en"
 
 extensions = [
     *("myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.githubpages"),
-    *("ext.heard", "ext.lesson_map", "ext.mathml", "ext.names"),
-    *("ext.quiz", "ext.stored_figure", "ext.terms"),
+    *("sphinx_copybutton", "ext.docstring_blocks", "ext.doors", "ext.folds", "ext.heard"),
+    *("ext.lesson_map", "ext.mathml", "ext.names", "ext.quiz", "ext.searched"),
+    *("ext.stored_figure", "ext.terms"),
 ]
 templates_path = ["templates"]
+exclude_patterns = ["plain"]
 html_context = {"blank": tags.has("blank")}  # noqa: F821 (Sphinx gives the tags)
 nitpicky = True
 # Types of other packages, in the signatures of ours: their own pages are not on this site.
@@ -28,6 +30,20 @@ nb_code_prompt_show, nb_code_prompt_hide = "Show the answer", "Hide the answer"
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 2  # a link such as page.md#a-section leads to a section on the site, too
 html_math_renderer = "mathml"
+
+highlight_language = "none"  # a block that names no language is a diagram, or what a program prints
+copybutton_selector = "div.highlight:not(.cell_output *) pre"
+copybutton_exclude = ".linenos, .gp, .go"
+
+# {pages: the level of the headings whose sections are folded}
+folded_sections = {
+    "labs": 3,
+    "notebooks/labs/*": 2,
+    "your_own_work": 2,
+    "instructors": 2,
+    "reliability": 2,
+    "benchmarks": 2,
+}
 
 default_role = "name"
 autodoc_default_options = {"members": True, "member-order": "bysource"}
@@ -41,6 +57,7 @@ html_static_path = ["static"]
 html_css_files, html_js_files = ["site.css"], ["site.js"]
 html_favicon = "static/mark.svg"
 html_copy_source = html_show_sourcelink = False
+html_use_index = html_domain_indices = False  # no page leads there: one searches
 pygments_style, pygments_dark_style = "a11y-high-contrast-light", "a11y-high-contrast-dark"
 html_sidebars = {
     "**": [

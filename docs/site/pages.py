@@ -13,6 +13,7 @@ from pathlib import Path
 from classroom.edition import student_edition
 from classroom.lab import labs
 from docs.site import glossary
+from docs.site.addresses import COLAB, colab
 
 ROOT = Path(__file__).resolve().parents[2]
 MODULE = re.compile(r"`mlm_lib/(\w+)\.py`")
@@ -22,6 +23,8 @@ def gather(folder: Path) -> None:
     """Write all pages into the new folder `folder`."""
     (folder / "notebooks" / "labs").mkdir(parents=True)
     (folder / "api").mkdir()
+    plain = folder / "plain" / "notebooks"  # what a reader downloads; no page is made from it
+    (plain / "labs").mkdir(parents=True)
     for page in (ROOT / "docs").glob("*.md"):
         shutil.copy(page, folder)
     # Pages of docs/ are at the top of the folder, beside notebooks/.
@@ -31,30 +34,48 @@ def gather(folder: Path) -> None:
     shutil.copy(ROOT / "benchmarks" / "README.md", folder / "benchmarks.md")
     lessons, titles = sorted((ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb")), {}
     for lesson in lessons:
+        shutil.copy(lesson, plain)
         (folder / "notebooks" / lesson.name).write_text(lesson_page(lesson), "utf-8")
         titles[lesson.name[:2]] = title(lesson)
     for lab in labs().values():
         edition = student_edition(json.loads(lab.read_text("utf-8")))
+        (plain / "labs" / lab.name).write_text(json.dumps(edition, indent=1), "utf-8")
+        add_doors(edition["cells"], lab)
         (folder / "notebooks" / "labs" / lab.name).write_text(json.dumps(edition), "utf-8")
     write_api(folder / "api", titles, lesson_of_each_module(lessons))
 
 
 def lesson_page(lesson: Path) -> str:
-    """A lesson with two cells that only the site shows: the link to its slides, and its questions
-    before the references. Links to the glossary become Sphinx's references to its terms."""
+    """A lesson with three cells that only the site shows: the ways to its file and its slides, its
+    questions before the references, and a place to mark it as done. Links to the glossary become
+    Sphinx's references to its terms."""
     notebook = json.loads(lesson.read_text("utf-8"))
     cells, terms = notebook["cells"], glossary.entries(glossary.FILE.read_text("utf-8"))
     for cell in cells:
         if cell["cell_type"] == "markdown":
             told = glossary.with_roles("".join(cell["source"]), terms)
-            # The pages of docs/ are at the top of the folder.
-            cell["source"] = told.replace("](../docs/", "](../")
+            # The pages of docs/ are at the top of the folder, and labs are the students' editions.
+            cell["source"] = SOLUTIONS.sub("[the lab](", told.replace("](../docs/", "](../"))
     (end,) = [at for at, cell in enumerate(cells) if "".join(cell["source"]).startswith(END)]
-    for place, name, text in ((end, "quiz", QUIZ), (1, "slides", SLIDES)):
-        source = text.format(number=lesson.name[:2], stem=lesson.stem)
-        cell = {"id": name, "cell_type": "markdown", "metadata": {}, "source": source}
-        cells.insert(place, cell)
+    cells.insert(end, site_cell("quiz", QUIZ.format(number=lesson.name[:2])))
+    cells.append(site_cell("done", DONE.format(lesson=lesson.stem[3:])))
+    add_doors(cells, lesson)
     return json.dumps(notebook)
+
+
+def site_cell(name: str, source: str) -> dict:
+    return {"id": name, "cell_type": "markdown", "metadata": {}, "source": source}
+
+
+def add_doors(cells: list[dict], notebook: Path) -> None:
+    """Put the line of links below the title cell, in place of the notebook's own link to Colab."""
+    told = "".join(cells[0]["source"])
+    cells[0]["source"] = COLAB.sub("", told)
+    options = f":title: {told.splitlines()[0].removeprefix('# ')}\n"
+    if address := colab(told):
+        options += f":colab: {address}\n"
+    doors = f"```{{notebook-doors}} {notebook.stem}\n{options}```"
+    cells.insert(1, site_cell("doors", doors))
 
 
 END = "## References"
@@ -64,9 +85,9 @@ Each wrong option is a mistake that the labs have seen made.
 
 ```{{quiz}} {number}
 ```"""
-SLIDES = """```{{only}} slides
-<p><a href="../slides/{stem}.html">Slides of this lesson</a></p>
-```"""
+# `site.js` makes a button of it, and remembers a lesson by its name, since numbers may change.
+DONE = '<div class="mark-done" data-lesson="{lesson}" hidden></div>'
+SOLUTIONS = re.compile(r"\[solutions\]\((?=labs/)")
 
 
 def title(notebook: Path) -> str:

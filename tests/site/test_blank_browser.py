@@ -77,6 +77,7 @@ def open_page(browser, server):
         page.on("pageerror", lambda error: trouble.append(str(error)))
         page.on("request", lambda asked: trouble.append(asked.url) if _outside(asked) else None)
         page.goto(url + "index.html")
+        page.click("#fetch")
         page.wait_for_selector(wait)
         return page
 
@@ -457,6 +458,7 @@ def test_without_a_writer_the_page_does_without(folder, browser, tmp_path):
     with served(tmp_path) as (url, _):
         page = browser.new_page()
         page.goto(f"{url}/page/")
+        page.click("#fetch")
         page.wait_for_selector("#answer:not([hidden])", timeout=WAIT)
         assert not page.is_visible("#writing")
         page.close()
@@ -509,13 +511,64 @@ def test_opened_as_a_file_the_page_says_what_to_do(folder, browser):
     page.close()
 
 
-def test_a_model_that_does_not_come_is_told(browser, server):
+def test_a_model_that_does_not_come_is_told_and_can_be_fetched_again(browser, server):
     page = browser.new_page()
     page.route("**/course-bert.onnx", lambda route: route.fulfill(status=503, body="busy"))
     page.goto(server[0])
-    page.get_by_text("The page could not start").wait_for(timeout=WAIT)
+    page.click("#fetch")
+    page.get_by_text("The model could not be fetched").wait_for(timeout=WAIT)
     assert "503" in page.inner_text("#status")
+    page.unroute("**/course-bert.onnx")
+    page.click("#fetch")
+    page.wait_for_selector("#answer:not([hidden])", timeout=WAIT)
     page.close()
+
+
+def test_nothing_large_is_fetched_before_it_is_asked_for(browser, server, folder):
+    page, sizes = browser.new_page(), {}
+    page.on("response", lambda told: sizes.update({told.url: len(told.body())}))
+    page.goto(server[0])
+    button = page.get_by_role("button", name="Fetch the model")
+    button.wait_for()
+    page.wait_for_load_state("networkidle")
+    assert sum(sizes.values()) < 250_000, sizes
+    before = set(sizes)
+    told = page.evaluate(
+        """() => new Promise(resolve => {
+            const status = document.getElementById("status"), seen = [];
+            new MutationObserver(() => {
+                seen.push(status.textContent);
+                if (page_is_there()) resolve(seen);
+            }).observe(status, {childList: true});
+            const page_is_there = () => !document.getElementById("answer").hidden;
+            document.getElementById("fetch").click();
+        })"""
+    )
+    large = [url for url in set(sizes) - before if not url.startswith("blob:")]
+    fetched = sum((folder / url.rpartition("/")[2]).stat().st_size for url in large)
+    settings = json.loads((folder / "settings.json").read_text("utf-8"))
+    assert settings["fetched"] == pytest.approx(fetched, rel=0.01)
+    all_of_it = f"{settings['fetched'] / 1e6:.1f}"
+    assert any(f"{all_of_it} of {all_of_it} MB" in line for line in told), told
+    page.close()
+
+
+@pytest.mark.parametrize("device, chosen", [("dark", "light"), ("light", "dark")])
+def test_the_page_follows_the_theme_that_was_chosen_on_the_site(browser, server, device, chosen):
+    context = browser.new_context(color_scheme=device)
+    page, home = context.new_page(), context.new_page()
+    home.goto(server[0] + "../index.html")
+    page.goto(server[0])
+    back = "getComputedStyle(document.body).backgroundColor"
+    colours = {"light": "rgb(255, 255, 255)", "dark": "rgb(20, 24, 28)"}
+    assert page.evaluate(back) == colours[device]
+    home.evaluate(f"localStorage.setItem('theme', '{chosen}')")
+    page.wait_for_function(f"{back} === '{colours[chosen]}'")
+    page.reload()
+    assert page.evaluate(back) == colours[chosen]
+    home.evaluate("localStorage.setItem('theme', 'auto')")
+    page.wait_for_function(f"{back} === '{colours[device]}'")
+    context.close()
 
 
 def test_the_build_publishes_the_page_and_nothing_of_npm(folder):

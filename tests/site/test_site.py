@@ -15,8 +15,8 @@ from classroom.lab import labs, read_lab
 from classroom.questions import questions
 
 sys.path.insert(0, str(ROOT))
+from docs.site import addresses, glossary
 from docs.site import build as site_builder
-from docs.site import glossary
 from docs.site import pages as site_pages
 from docs.site.moved import MOVED
 
@@ -63,7 +63,60 @@ def test_home_maps_all_lessons_and_shows_the_floor(pages):
     assert all(f"notebooks/{path.stem}.html" in links(home) for path in LESSONS)
     (figure,) = [image for image in home.all("img") if "floor" in image["alt"]]
     assert figure["src"].startswith("data:image/svg+xml;base64,")
-    assert "python3 course.py run" in home.text and "python3 course.py test" in home.text
+    assert "python3 course.py run" in home.text and "python3 course.py open" in home.text
+
+
+def test_home_has_two_doors_and_says_where_the_course_is(pages):
+    home = pages["index.html"]
+    doors = [a["href"] for a in home.classed("door")]
+    assert doors[-1] == "notebooks/00_start_here.html"
+    assert doors[:-1] == ["fill-the-blank/index.html"] * ("fill-the-blank/index.html" in pages)
+    assert home.tags.index(("a", home.classed("door")[0])) < home.tags.index(("h2", {}))
+    found = {a["href"] for a in home.all("a")}
+    assert set(addresses.of_course().values()) <= found
+    assert addresses.colab_of_the_first_lesson() in found
+
+
+def test_home_shows_the_hours_of_the_three_ways(pages):
+    rows = re.findall(
+        r"^\| (?:A|Four) .*$", (ROOT / "docs/how_to_take.md").read_text("utf-8"), re.M
+    )
+    assert len(rows) == 3
+    assert all(bare(row) in bare(pages["index.html"].text) for row in rows)
+
+
+def test_the_words_in_the_figure_of_home_are_explained_under_it(pages):
+    text = " ".join(pages["index.html"].text.split())
+    for name in ("ln V", "unigram entropy", "place and length", "floor"):
+        assert name in text, name
+
+
+@every_lesson
+def test_a_lesson_leads_to_its_file_and_to_where_one_reports_an_error(site, pages, lesson):
+    page = page_of(pages, lesson)
+    (download,) = [a["href"] for a in page.all("a") if "download" in a]
+    assert (site / "notebooks" / download).read_bytes() == lesson.read_bytes()
+    stored = addresses.colab("".join(read(lesson).cells[0].source))
+    assert stored and [a.get("href") for a in page.all("a")].count(stored) == 1
+    there = addresses.of_file(f"notebooks/{lesson.name}", site_pages.title(lesson))
+    assert set(there.values()) <= {a.get("href") for a in page.all("a")}
+
+
+@pytest.mark.parametrize("key", labs())
+def test_a_lab_gives_the_students_edition_and_no_way_to_its_solutions(site, pages, key):
+    stem = labs()[key].stem
+    page = pages[f"notebooks/labs/{stem}.html"]
+    (download,) = [a["href"] for a in page.all("a") if "download" in a]
+    text = (site / "notebooks" / "labs" / download).read_text("utf-8")
+    assert "BEGIN SOLUTION" not in text and "notebook-doors" not in text
+    assert not [a for a in page.all("a") if f"edit/main/notebooks/labs/{stem}" in a.get("href", "")]
+
+
+@every_lesson
+def test_a_lesson_calls_the_page_of_its_lab_the_lab(pages, lesson):
+    page = (page_of(pages, lesson)).text
+    assert "(solutions)" not in page
+    assert lesson.name.startswith("00") or "the lab" in page
 
 
 @every_lesson
@@ -231,6 +284,21 @@ def test_the_site_is_small(site):
     pages = [path for path in sizes if path.suffix == ".html"]
     assert max(sizes[path] for path in pages) < 1e6
     assert sum(sizes.values()) - blank < 2e5 * len(pages)
+
+
+def test_only_python_is_coloured_as_python(site):
+    home = (site / "index.html").read_text("utf-8")
+    assert "highlight-none" in home and "highlight-python" not in home
+    package = [path.read_text("utf-8") for path in (site / "api").glob("*.html")]
+    assert any("highlight-python" in page for page in package), "docstrings have examples"
+    assert any("highlight-none" in page for page in package), "and formulas"
+
+
+@every_lesson
+def test_the_title_of_a_paper_holds_no_link_to_the_glossary(pages, lesson):
+    tags = page_of(pages, lesson).tags
+    (start,) = [at for at, (_, a) in enumerate(tags) if a.get("id") == "references"]
+    assert not [a for _, a in tags[start:] if "term" in (a.get("class") or "").split()]
 
 
 # ---- building it ---------------------------------------------------------------------------------

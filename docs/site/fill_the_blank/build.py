@@ -68,6 +68,8 @@ def build(out, writer=WRITER):
 
         model, tokenizer = load_checkpoint("course-bert")
         settings = publish(model, tokenizer, "course-bert", texts_of_all_kinds(), stage)
+        # What the page fetches before its first answer, and tells its reader beforehand.
+        settings["fetched"] = settings["bytes"] + (stage / RENAMED[PROGRAM]).stat().st_size
         save(stage / "examples.json", examples(tokenizer))
         if (Path(writer) / "model.safetensors").is_file():
             settings["writer"] = publish_writer(writer, stage)

@@ -1,12 +1,21 @@
 // The model in the browser: onnxruntime-web, one thread, nothing sent anywhere.
 
-import * as ort from "./onnxruntime.js";
+// onnxruntime-web and its WebAssembly program, fetched once, when the first model is asked for.
+let runtime = null;
 
-ort.env.wasm.numThreads = 1; // more would need headers that a plain static server does not send
-ort.env.wasm.proxy = false;
-ort.env.wasm.wasmPaths = { wasm: new URL("onnxruntime.wasm", import.meta.url).href };
+async function fetchRuntime(tell) {
+  const program = new URL("onnxruntime.wasm", import.meta.url);
+  const [ort, wasmBinary] = await Promise.all([
+    import("./onnxruntime.js"),
+    fetchBytes(program, tell),
+  ]);
+  ort.env.wasm.numThreads = 1; // more would need headers that a plain static server does not send
+  ort.env.wasm.proxy = false;
+  ort.env.wasm.wasmBinary = wasmBinary;
+  return ort;
+}
 
-/** A file's bytes; `tell` is called with how many have come. */
+/** A file's bytes; `tell` is called with its address and how many of them have come. */
 async function fetchBytes(url, tell) {
   const response = await fetch(url);
   if (!response.ok) throw new Error(`${url} could not be fetched: ${response.status}`);
@@ -17,7 +26,7 @@ async function fetchBytes(url, tell) {
     if (done) break;
     parts.push(value);
     length += value.length;
-    tell(length);
+    tell(String(url), length);
   }
   const bytes = new Uint8Array(length);
   let at = 0;
@@ -29,10 +38,17 @@ async function fetchBytes(url, tell) {
 }
 
 export class Model {
-  /** Fetch an exported checkpoint and make it ready. */
+  /** Fetch an exported checkpoint and make it ready; `tell` is called as by `fetchBytes`. */
   static async open(url, tell = () => {}) {
     const model = new Model();
-    const bytes = await fetchBytes(url, tell);
+    runtime ??= fetchRuntime(tell).catch((error) => {
+      runtime = null; // so that it can be fetched again
+      throw error;
+    });
+    const both = [runtime, fetchBytes(url, tell)];
+    await Promise.allSettled(both); // so that nothing is still on its way when an error is told
+    const [ort, bytes] = await Promise.all(both);
+    model.ort = ort;
     model.session = await ort.InferenceSession.create(bytes, { executionProviders: ["wasm"] });
     model.last = Promise.resolve();
     return model;
@@ -48,7 +64,7 @@ export class Model {
   ask(ids, positions) {
     const run = async () => {
       const row = (numbers) =>
-        new ort.Tensor("int64", BigInt64Array.from(numbers, BigInt), [1, numbers.length]);
+        new this.ort.Tensor("int64", BigInt64Array.from(numbers, BigInt), [1, numbers.length]);
       const out = await this.session.run({ input_ids: row(ids), positions: row(positions) });
       const [, , V] = out.logits.dims;
       const [, , A, T] = out.attentions.dims;

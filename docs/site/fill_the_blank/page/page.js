@@ -151,19 +151,41 @@ class Page {
   }
 }
 
+const megabytes = (bytes) => (bytes / 1e6).toFixed(1);
+
+/** What the page needs from the beginning is small. The model is fetched when it is asked for. */
 async function start() {
   const settings = await read("settings.json");
   const [examples, vocabulary, characters] = await Promise.all(
     ["examples.json", settings.vocabulary, "characters.json"].map(read),
   );
-  const megabytes = (bytes) => (bytes / 1e6).toFixed(0);
-  const url = new URL(settings.model, import.meta.url);
-  const model = await Model.open(url, (bytes) => {
-    get("status").textContent =
-      `Fetching the model, ${megabytes(bytes)} of ${megabytes(settings.bytes)} MB …`;
+  const come = new Map(); // how many bytes of each file; a second try begins with what is there
+  const button = get("fetch");
+  button.textContent = `Fetch the model (${megabytes(settings.fetched)} MB)`;
+  get("begin").hidden = false;
+  button.addEventListener("click", async () => {
+    button.disabled = true;
+    try {
+      const model = await fetchModel(settings, come);
+      get("begin").hidden = true;
+      window.page = new Page(settings, examples, new WordPiece(vocabulary, characters), model);
+      if (settings.writer) new Writing(get("writing"), settings.writer, characters);
+      get("sentence-title").focus({ preventScroll: true }); // the button with the focus is gone
+    } catch (error) {
+      button.disabled = false;
+      get("status").textContent = `The model could not be fetched: ${error.message}`;
+      throw error;
+    }
   });
-  window.page = new Page(settings, examples, new WordPiece(vocabulary, characters), model);
-  if (settings.writer) new Writing(get("writing"), settings.writer, characters);
+}
+
+function fetchModel(settings, come) {
+  const all = megabytes(settings.fetched);
+  const tell = (file, bytes) => {
+    const sum = [...come.set(file, bytes).values()].reduce((total, one) => total + one, 0);
+    get("status").textContent = `Fetching the model, ${megabytes(sum)} of ${all} MB …`;
+  };
+  return Model.open(new URL(settings.model, import.meta.url), tell);
 }
 
 start().catch((error) => {

@@ -23,6 +23,8 @@ export class Writing {
     for (const id of ["length", "rule", "temperature", "seed"]) {
       this.get(id).addEventListener("change", () => this.reset());
     }
+    this.get("writer-size").textContent =
+      `The first word fetches course-writer, which has ${(settings.bytes / 1e6).toFixed(1)} MB.`;
     root.hidden = false;
     this.reset();
   }
@@ -78,6 +80,7 @@ export class Writing {
     const vocabulary = await (await fetch(this.settings.vocabulary)).json();
     this.tokenizer = new WordPiece(vocabulary, this.characters);
     this.model = await Model.open(this.settings.model);
+    this.get("writer-size").hidden = true;
     this.say("");
   }
 
