@@ -27,6 +27,7 @@ const A_FRAME = 4; // of them in each frame, so that one sees how they fill the 
 const get = (id) => document.getElementById(id);
 const plural = (count, name) => `${count} ${name}${count === 1 ? "" : "s"}`;
 const percent = (share) => `${(100 * share).toFixed(1)}%`;
+const signed = (number) => number.toFixed(1).replace("-", "−");
 const is = (count) => (count === 1 ? "is" : "are");
 const element = (name, className, text = "") => {
   const made = document.createElement(name);
@@ -245,8 +246,9 @@ export class Page {
       `${what}So ${mean.toFixed(1)} chosen tokens are expected, with a standard deviation of ` +
       `${deviation.toFixed(2)}. The sampling band is the range of 1.96 standard deviations around ` +
       `that: from ${ends[0].toFixed(1)} to ${ends[1].toFixed(1)} tokens, which is a share of ` +
-      `${percent(ends[0] / open)} to ${percent(ends[1] / open)}. Of all possible draws of this text, ` +
-      `${percent(exact)} are in it.`;
+      `${percent(ends[0] / open)} to ${percent(ends[1] / open)}. ` +
+      (low < 0 ? `By the formula it begins at ${signed(low)}, but no count is below 0. ` : "") +
+      `Chance puts ${percent(exact)} of all draws of this text into the band.`;
 
     let within = 0;
     for (const [count, times] of this.counts) if (inside(count, this.band)) within += times;
@@ -262,7 +264,7 @@ export class Page {
   histogram(chances, [low, high]) {
     const { open, mean, deviation } = this.band;
     const width = Math.max(260, get("band").clientWidth);
-    const [height, left, bottom] = [220, 34, 40];
+    const [height, left, bottom] = [230, 34, 46];
     const drawn = [...this.counts.keys()];
     const first = Math.max(0, Math.min(Math.floor(mean - 4 * deviation - 1), ...drawn));
     const last = Math.min(open, Math.max(Math.ceil(mean + 4 * deviation + 1), ...drawn));
@@ -288,7 +290,7 @@ export class Page {
     }
     parts.push(draw("line", { x1: left, x2: width - 6, y1: base, y2: base, class: "axis" }));
     for (const tick of ticks(first, last, Math.min(10, width / 45)).filter(Number.isInteger)) {
-      parts.push(draw("text", { x: x(tick), y: base + 16, "text-anchor": "middle" }, String(tick)));
+      parts.push(draw("text", { x: x(tick), y: base + 21, "text-anchor": "middle" }, String(tick)));
     }
     for (const tick of ticks(0, most, 4).filter(Number.isInteger)) {
       parts.push(draw("text", { x: left - 6, y: y(tick) + 4, "text-anchor": "end" }, String(tick)));
