@@ -61,9 +61,8 @@ def build(site: Path) -> None:
     """Write both pages, and what they share, into the folder of a site."""
     shared = site / SHARED
     shared.mkdir(parents=True)
-    shutil.copy(BLANK / "style.css", shared)
-    for name in ("more.css", "theme.js"):
-        shutil.copy(HERE / name, shared)
+    for file in (BLANK / "style.css", BLANK / "theme.js", HERE / "more.css"):
+        shutil.copy(file, shared)
     save(shared / "vocabulary.js", vocabulary())
     save(shared / "curves.js", {"examples": examples()})
     for folder, name in PAGES.items():

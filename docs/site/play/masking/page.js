@@ -1,11 +1,11 @@
 // The page of lesson 02: a sentence is masked again and again, and the counts fill their band.
 
-import { randomNumbers } from "../../fill_the_blank/page/random.js";
 import { WordPiece } from "../../fill_the_blank/page/wordpiece.js";
 import { draw, figure, scale, ticks } from "../svg.js";
 import { bandOf, chancesOf, inside } from "./band.js";
 import {
-  IGNORE, MASK_SHARE, RANDOM_SHARE, SPECIAL_TOKENS, countChosen, drawOf, mask, unitsOf,
+  IGNORE, MASK_SHARE, RANDOM_SHARE, SPECIAL_TOKENS, countChosen, drawOf, mask, randomOf,
+  unitsOf,
 } from "./rules.js";
 
 const { characters, passage } = globalThis.COURSE;
@@ -42,7 +42,9 @@ export class Page {
     this.ordinary = vocabulary.flatMap((token, id) => (SPECIAL_TOKENS.includes(token) ? [] : [id]));
     this.maskId = this.tokenizer.ids.get("[MASK]");
     get("size").textContent = vocabulary.length.toLocaleString("en");
-    for (const [name, text] of Object.entries(EXAMPLES)) get("examples").add(new Option(name, text));
+    for (const [name, text] of Object.entries(EXAMPLES)) {
+      get("examples").add(new Option(name, text));
+    }
     get("text").value = get("examples").value;
     this.listen();
     this.restart();
@@ -80,11 +82,6 @@ export class Page {
     this.recount();
   }
 
-  /** The random numbers of a draw, which is known by its number. */
-  randomOf(number) {
-    return randomNumbers(Math.imul(number, 0x9e3779b9));
-  }
-
   /** The counts of all draws so far, at the rate that the slider shows now. */
   recount() {
     this.counts = new Map();
@@ -93,7 +90,7 @@ export class Page {
   }
 
   count(number) {
-    const count = countChosen(this.units, this.rate, this.randomOf(number));
+    const count = countChosen(this.units, this.rate, randomOf(number));
     this.counts.set(count, (this.counts.get(count) ?? 0) + 1);
   }
 
@@ -128,7 +125,7 @@ export class Page {
       return;
     }
     const { numbers, pick } = drawOf(
-      this.units, this.ids.length, this.ordinary, this.randomOf(this.draws),
+      this.units, this.ids.length, this.ordinary, randomOf(this.draws),
     );
     const options = { rate: this.rate, maskId: this.maskId, pick };
     this.drawn = { numbers, ...mask(this.ids, this.units, numbers, options) };
@@ -239,14 +236,14 @@ export class Page {
       (sum, chance, count) => sum + (inside(count, this.band) ? chance : 0), 0,
     );
     const what = words
-      ? `${plural(open, "token")} in ${plural(this.units.length, "word")} may be chosen, each word ` +
-        `with probability ${this.rate}. The tokens of a word are chosen together. `
+      ? `${plural(open, "token")} in ${plural(this.units.length, "word")} may be chosen, each ` +
+        `word with probability ${this.rate}. The tokens of a word are chosen together. `
       : `${plural(open, "token")} may be chosen, each with probability ${this.rate}. `;
     get("band-text").textContent =
       `${what}So ${mean.toFixed(1)} chosen tokens are expected, with a standard deviation of ` +
-      `${deviation.toFixed(2)}. The sampling band is the range of 1.96 standard deviations around ` +
-      `that: from ${ends[0].toFixed(1)} to ${ends[1].toFixed(1)} tokens, which is a share of ` +
-      `${percent(ends[0] / open)} to ${percent(ends[1] / open)}. ` +
+      `${deviation.toFixed(2)}. The sampling band is the range of 1.96 standard deviations ` +
+      `around that: from ${ends[0].toFixed(1)} to ${ends[1].toFixed(1)} tokens, which is a share ` +
+      `of ${percent(ends[0] / open)} to ${percent(ends[1] / open)}. ` +
       (low < 0 ? `By the formula it begins at ${signed(low)}, but no count is below 0. ` : "") +
       `Chance puts ${percent(exact)} of all draws of this text into the band.`;
 
@@ -297,7 +294,8 @@ export class Page {
     }
     parts.push(draw("path", { d: `M${x(now)} ${base + 1} l-5 8 h10 z`, class: "now" }));
     const axis = `chosen tokens (▲ this draw, ${now})`;
-    parts.push(draw("text", { x: (left + width) / 2, y: height - 6, "text-anchor": "middle" }, axis));
+    const below = { x: (left + width) / 2, y: height - 6, "text-anchor": "middle" };
+    parts.push(draw("text", below, axis));
     const told =
       `How often each number of chosen tokens was drawn, in ${plural(this.draws, "draw")}. The ` +
       `band reaches from ${low.toFixed(1)} to ${high.toFixed(1)} tokens. This draw has ${now}.`;

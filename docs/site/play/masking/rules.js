@@ -1,5 +1,7 @@
 // The rules of mlm_lib/masking.py: which tokens are chosen, and what becomes of them.
 
+import { randomNumbers } from "../../fill_the_blank/page/random.js";
+
 export const SPECIAL_TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"];
 export const IGNORE = -100; // the label of a token that was not chosen
 export const MASK_SHARE = 0.8;
@@ -55,6 +57,9 @@ export function mask(ids, units, numbers, { rate, maskId, pick }) {
   });
   return { fates, read, labels };
 }
+
+/** The random numbers of a draw, which is known by its number. */
+export const randomOf = (number) => randomNumbers(Math.imul(number, 0x9e3779b9));
 
 /** Numbers and picks for one draw. They do not depend on the rate, so a higher rate adds tokens. */
 export function drawOf(units, length, ordinary, random) {

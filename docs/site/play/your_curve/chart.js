@@ -2,7 +2,8 @@
 
 import { draw, figure, scale, ticks } from "../svg.js";
 
-const [TOP, BOTTOM, LEFT, RIGHT] = [14, 44, 40, 12]; // pixels around the axes
+const [TOP, BOTTOM, LEFT] = [16, 44, 40]; // pixels around the axes
+const [NARROW, SHORT, LONG] = [600, 62, 126]; // below this width the names have no numbers
 const [HIGHEST, APART] = [3, 15]; // times ln V, above which nothing is drawn; pixels between names
 
 /**
@@ -13,6 +14,8 @@ const [HIGHEST, APART] = [3, 15]; // times ln V, above which nothing is drawn; p
  * @param {Array<[string, number]>} lines the names and the nats of horizontal lines.
  */
 export function drawCurve(width, training, heldOut, lines) {
+  const narrow = width < NARROW;
+  const right = narrow ? SHORT : LONG; // room for the names of the lines
   const height = Math.round(Math.min(420, Math.max(280, 0.5 * width)));
   const all = [training, ...Object.values(heldOut)].flat();
   const finite = all.filter(([, loss]) => Number.isFinite(loss));
@@ -21,13 +24,13 @@ export function drawCurve(width, training, heldOut, lines) {
   const limit = Math.min(top * 1.08, HIGHEST * lnV);
   const low = Math.min(0, ...finite.map(([, loss]) => loss));
   const [first, last] = [Math.min(0, all[0][0]), Math.max(...all.map(([step]) => step), 1)];
-  const x = scale([first, last], [LEFT, width - RIGHT]);
+  const x = scale([first, last], [LEFT, width - right]);
   const y = scale([low, limit], [height - BOTTOM, TOP]);
   const parts = [];
 
   for (const tick of ticks(low, limit, 6)) {
     const at = y(tick);
-    parts.push(draw("line", { x1: LEFT, x2: width - RIGHT, y1: at, y2: at, class: "grid" }));
+    parts.push(draw("line", { x1: LEFT, x2: width - right, y1: at, y2: at, class: "grid" }));
     const where = { x: LEFT - 6, y: at + 4, "text-anchor": "end" };
     parts.push(draw("text", where, String(tick)));
   }
@@ -36,14 +39,14 @@ export function drawCurve(width, training, heldOut, lines) {
     parts.push(draw("text", where, tick.toLocaleString("en")));
   }
   const base = height - BOTTOM;
-  parts.push(draw("line", { x1: LEFT, x2: width - RIGHT, y1: base, y2: base, class: "axis" }));
-  const below = { x: (LEFT + width) / 2, y: height - 6, "text-anchor": "middle" };
+  parts.push(draw("line", { x1: LEFT, x2: width - right, y1: base, y2: base, class: "axis" }));
+  const below = { x: (LEFT + width - right) / 2, y: height - 6, "text-anchor": "middle" };
   parts.push(draw("text", below, "step"));
   parts.push(draw("text", { x: 2, y: 11 }, "nats"));
 
   const inFrame = lines.filter(([, nats]) => nats <= limit);
   for (const [, nats] of inFrame) {
-    const across = { x1: LEFT, x2: width - RIGHT, y1: y(nats), y2: y(nats) };
+    const across = { x1: LEFT, x2: width - right, y1: y(nats), y2: y(nats) };
     parts.push(draw("line", { ...across, class: "landmark" }));
   }
 
@@ -61,13 +64,12 @@ export function drawCurve(width, training, heldOut, lines) {
       parts.push(draw("path", { d: cross, class: "broken" }));
     }
   }
-  // The names come last, on a ground of their own, so that no curve crosses them.
   let above = -Infinity;
   for (const [name, nats] of [...inFrame].sort((a, b) => b[1] - a[1])) {
-    const at = Math.max(y(nats) - 4, above + APART);
+    const at = Math.max(y(nats) + 4, above + APART);
     above = at;
-    const where = { x: width - RIGHT - 4, y: at, "text-anchor": "end", class: "name" };
-    parts.push(draw("text", where, `${name} ${nats.toFixed(2)}`));
+    const text = narrow ? name.replace(" line", "") : `${name} ${nats.toFixed(2)}`;
+    parts.push(draw("text", { x: width - right + 6, y: at }, text));
   }
   return figure(width, height, told(training, heldOut, lines), ...parts);
 }

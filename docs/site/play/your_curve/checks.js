@@ -90,8 +90,8 @@ function isBroken({ all, allHeld }) {
   return [
     FOUND,
     `${count(broken.length)} of ${count(total)} losses are NaN or infinite, the first at step ` +
-      `${count(first)}. Such a run does not recover. Go back to a checkpoint before this step, and ` +
-      "lower the learning rate or compute in fp32.",
+      `${count(first)}. Such a run does not recover. Go back to a checkpoint before this step, ` +
+      "and lower the learning rate or compute in fp32.",
   ];
 }
 
@@ -212,8 +212,8 @@ function fallsEarly({ log, held, unigram, lnV }) {
   if (log[0][0] > SOON) {
     return [
       UNKNOWN,
-      `The first row is at step ${count(log[0][0])}. Labels that the model can see show themselves ` +
-        `in the first ${SOON} steps, so log more often there.`,
+      `The first row is at step ${count(log[0][0])}. Labels that the model can see show ` +
+        `themselves in the first ${SOON} steps, so log more often there.`,
     ];
   }
   const low = log.find(([step, loss]) => step <= SOON && loss < line / 2);
@@ -244,8 +244,8 @@ function isTooGood({ log, held, floor }) {
   if (soon) {
     return [
       FOUND,
-      `The loss is ${nats(loss)} at step ${count(step)}, so the model is sure of every answer. The ` +
-        "labels were probably copied after masking, so that each of them is [MASK].",
+      `The loss is ${nats(loss)} at step ${count(step)}, so the model is sure of every answer. ` +
+        "The labels were probably copied after masking, so that each of them is [MASK].",
       "answers",
     ];
   }
@@ -262,8 +262,8 @@ function isTooGood({ log, held, floor }) {
     const low = Math.min(...log.map(([, one]) => one));
     return [
       UNKNOWN,
-      `The lowest loss in the log is ${nats(low)}. Without a held-out loss nobody can say whether ` +
-        "it is too good. Evaluate on held-out texts whose labels are right.",
+      `The lowest loss in the log is ${nats(low)}. Without a held-out loss nobody can say ` +
+        "whether it is too good. Evaluate on held-out texts whose labels are right.",
     ];
   }
   const near = log.reduce((best, one) =>
@@ -276,8 +276,8 @@ function isTooGood({ log, held, floor }) {
   if (near[1] < first[1] / 2 && early) {
     return [
       FOUND,
-      `${told}. So large a gap from the start comes from labels that should be −100, at visible ` +
-        "tokens or at padding.",
+      `${told}. So large a gap from the start comes from labels that should be −100, at ` +
+        "visible tokens or at padding.",
     ];
   }
   if (near[1] < first[1] / 2) {
@@ -290,8 +290,8 @@ function rises({ log, held }) {
   if (held.length < 2) {
     return [
       UNKNOWN,
-      "The file has fewer than two held-out losses, and only they show whether a model learns the " +
-        "language or learns its texts by heart.",
+      "The file has fewer than two held-out losses, and only they show whether a model learns " +
+        "the language or learns its texts by heart.",
     ];
   }
   const low = held.reduce((best, one) => (one[1] < best[1] ? one : best));
@@ -300,7 +300,8 @@ function rises({ log, held }) {
     `The held-out loss is lowest at step ${count(low[0])}, at ${nats(low[1])}, and ends at ` +
     nats(end[1]);
   if (end[1] - low[1] < Math.max(0.1, 0.05 * low[1])) {
-    return [CLEAR, low === end ? `${told}: it never turned around.` : `${told}, hardly above that.`];
+    const rest = low === end ? ": it never turned around." : ", hardly above that.";
+    return [CLEAR, told + rest];
   }
   const since = log.filter(([step]) => step >= low[0]);
   if (since.length < 2) {
@@ -356,8 +357,8 @@ function jumps({ main, what }) {
   return [
     FOUND,
     `At step ${count(worst.step)} ${what} jumps from ${nats(worst.before)} up to ` +
-      `${nats(worst.before + worst.jump)}. ${rest} A learning rate that is too high, or a step on ` +
-      "broken texts, causes such jumps.",
+      `${nats(worst.before + worst.jump)}. ${rest} A learning rate that is too high, or a step ` +
+      "on broken texts, causes such jumps.",
   ];
 }
 
@@ -382,7 +383,7 @@ function verdict(checks, { held, main, unigram, lnV }) {
   if (found("spikes")) return say("The loss jumps. Otherwise no fault was found.", "rate");
   const flat = flatness(main);
   if (unigram === null && flat && isStill(flat) && flat.end < lnV - NEAR) {
-    const text = "The loss has stopped. The unigram line would tell whether the model reads at all.";
+    const text = "The loss has stopped. The unigram line would tell whether the model reads.";
     return say(text, "lines");
   }
   const clear = checks.filter(({ status }) => status === CLEAR).length;

@@ -7,10 +7,11 @@ import { Unreadable, readCurve, vocabularySize } from "./read.js";
 import { unigramEntropy } from "./unigram.js";
 
 const BERT = 30522;
-const LOGS = /(^|\/)(log(\.\d+)?\.jsonl|trainer_state\.json)$|\.csv$/; // what is taken from a folder
+// What is taken from a folder.
+const LOGS = /(^|\/)(log(\.\d+)?\.jsonl|trainer_state\.json)$|\.csv$/;
 const SETTINGS = /(^|\/)(config\.json|vocab\.txt)$/;
 const [LARGEST, DEPTH, SHOWN] = [50e6, 3, 500]; // bytes of a file, folders below, rows of the table
-const WORDS = { found: "Found", clear: "Not found", unknown: "Cannot tell" };
+const WORDS = { found: "A fault", unknown: "Cannot tell", clear: "No fault" }; // in this order
 const MARKS = { found: "!", clear: "✓", unknown: "?" };
 
 const get = (id) => document.getElementById(id);
@@ -40,7 +41,7 @@ class Page {
 
   listen() {
     get("files").addEventListener("change", () => {
-      this.open([...get("files").files].map((file) => [file.webkitRelativePath || file.name, file]));
+      this.open([...get("files").files].map((file) => [file.name, file]));
       get("files").value = ""; // so that the same file can be chosen again, after it has grown
     });
     const drop = get("drop");
@@ -98,8 +99,8 @@ class Page {
     for (const entry of entries) await collect(entry, found, 0);
     if (!found.length) {
       this.refuse(
-        `The folder ${entries[0].name} holds no log.jsonl, no trainer_state.json and no CSV file, ` +
-          "and neither do its folders. Choose the folder of a run or of a checkpoint.",
+        `The folder ${entries[0].name} holds no log.jsonl, no trainer_state.json and no CSV ` +
+          "file, and neither do its folders. Choose the folder of a run or of a checkpoint.",
       );
       return;
     }
@@ -136,7 +137,8 @@ class Page {
     }
     if (!logs.length) {
       if (told.length) {
-        get("status").textContent = `${told.join(" ")} ${this.curve ? "" : "Now choose a log file."}`;
+        if (!this.curve) told.push("Now choose a log file.");
+        get("status").textContent = told.join(" ");
         this.show();
       }
       return;
@@ -163,6 +165,7 @@ class Page {
       if (!(error instanceof Unreadable)) throw error;
       this.curve = null;
       get("result").hidden = true;
+      get("go").hidden = true;
       get("status").textContent = "No file is open.";
       this.refuse(error.message);
       return;
@@ -196,11 +199,12 @@ class Page {
     if (!this.curve) return;
     const { lnV, unigram, floor } = this.lines;
     if (lnV === null) {
-      this.refuse("Give the size of the vocabulary as a whole number of at least 2, such as 30522.");
+      this.refuse("Give the size of the vocabulary, a whole number of at least 2, such as 30522.");
       return;
     }
     get("trouble").hidden = true;
     get("result").hidden = false;
+    get("go").hidden = false;
     get("key-training").hidden = !this.curve.training.length;
     get("key-held").hidden = !Object.keys(this.curve.heldOut).length;
     this.drawChart();
@@ -209,7 +213,7 @@ class Page {
     const { checks, verdict, section } = check(this.curve.training, held, { lnV, unigram, floor });
     get("verdict").replaceChildren(verdict, " ", reading(section));
     get("checks").replaceChildren(
-      ...checks.map(({ id, title, status, text, section: where }) => {
+      ...inOrder(checks).map(({ id, title, status, text, section: where }) => {
         const mark = element("span", { className: "mark", ariaHidden: "true" }, MARKS[status]);
         const head = element("h3", {}, mark, ` ${title}`);
         const said = element("p", {}, element("strong", {}, `${WORDS[status]}.`), ` ${text} `);
@@ -280,12 +284,16 @@ class Page {
     get("unigram").value = entropy.toFixed(4);
     get("unigram-from").textContent = `From ${file.name}.`;
     say(
-      `${file.name} has ${total.toLocaleString("en")} tokens of ${whose}. Their unigram entropy is ` +
-        `${entropy.toFixed(4)} nats.`,
+      `${file.name} has ${total.toLocaleString("en")} tokens of ${whose}. Their unigram entropy ` +
+        `is ${entropy.toFixed(4)} nats.`,
     );
     this.show();
   }
 }
+
+/** What was found comes first. */
+const inOrder = (checks) =>
+  Object.keys(WORDS).flatMap((word) => checks.filter(({ status }) => status === word));
 
 const reading = (section) =>
   element("a", { href: linkTo(section) }, `Read more: ${SECTIONS[section][0]}`);

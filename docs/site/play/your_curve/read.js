@@ -6,7 +6,8 @@ export class Unreadable extends Error {}
 const STEP = /^(global[ _]?)?(step|steps|iteration|iterations|iter|update|updates)$/;
 const TRAINING = /^(train(ing)?[ _/.-]*)?loss$|^value$|^train(ing)?$/; // "value" is TensorBoard's
 const HELD_OUT = /(held|eval|val|valid|validation|test|dev)([ _/.-]|$)|loss$/;
-const NOT_A_LOSS = /__(min|max)$|runtime|per_second|accuracy|perplexity/; // W&B adds __MIN and __MAX
+// W&B adds __MIN and __MAX.
+const NOT_A_LOSS = /__(min|max)$|runtime|per_second|accuracy|perplexity/;
 
 /**
  * Read a file.
@@ -59,9 +60,9 @@ function fromJson(name, text) {
     } catch {
       if (at === lines.length - 1 && rows.length) return; // a run that was stopped while it wrote
       throw new Unreadable(
-        `Line ${at + 1} of ${name} is not JSON: "${line.slice(0, 40)}". A log of pretrain has one ` +
-          "JSON object in each line; trainer_state.json is one object as a whole. Was the file " +
-          "cut off or edited?",
+        `Line ${at + 1} of ${name} is not JSON: "${line.slice(0, 40)}". A log of pretrain has ` +
+          "one JSON object in each line; trainer_state.json is one object as a whole. Was the " +
+          "file cut off or edited?",
       );
     }
   });
@@ -74,8 +75,8 @@ function fromTable(name, text) {
   const heads = cells(lines[0], separator);
   if (heads.length < 2) {
     throw new Unreadable(
-      `The first line of ${name} is "${lines[0].slice(0, 40)}", and not the head of a table. Give ` +
-        "a CSV file whose first line names its columns, such as: step,loss",
+      `The first line of ${name} is "${lines[0].slice(0, 40)}", and not the head of a table. ` +
+        "Give a CSV file whose first line names its columns, such as: step,loss",
     );
   }
   if (!heads.some((head) => STEP.test(plainName(head)))) {
@@ -112,6 +113,10 @@ function cells(line, separator) {
 const plainName = (name) => name.split(" - ").at(-1).trim().toLowerCase();
 
 function curveOf(name, kind, rows) {
+  if (!rows.length) {
+    const where = kind === "a table" ? "below its head" : "yet";
+    throw new Unreadable(`${name} has no row ${where}. Has the training logged a step?`);
+  }
   const named = new Set();
   for (const row of rows) for (const key of Object.keys(row ?? {})) named.add(key);
   const usable = [...named].filter((key) => !NOT_A_LOSS.test(plainName(key)));
@@ -119,7 +124,7 @@ function curveOf(name, kind, rows) {
   const found = [...named].join(", ") || "none";
   if (step === undefined) {
     throw new Unreadable(
-      `The rows of ${name} have no step. Their fields are: ${found}. A row needs a step and a loss.`,
+      `The rows of ${name} have no step. Their fields are: ${found}. Name one of them step.`,
     );
   }
   const trained = usable.find((key) => TRAINING.test(plainName(key)));
@@ -146,7 +151,7 @@ function points(name, rows, step, key) {
     if (row?.[key] === undefined || row[key] === "") continue;
     const [at, loss] = [row[step], row[key]];
     if (typeof at !== "number" || !Number.isFinite(at)) {
-      throw new Unreadable(`In ${name} a row with a loss has the step "${at}", which is no number.`);
+      throw new Unreadable(`In ${name} a row has the step "${at}", which is no number.`);
     }
     if (loss !== null && typeof loss !== "number") {
       throw new Unreadable(`In ${name} the ${key} of step ${at} is "${loss}", which is no number.`);
