@@ -45,6 +45,7 @@ def build(out: Path) -> int:
     from docs.site import slides
     from docs.site.moved import write_moved
     from docs.site.pages import gather
+    from docs.site.play.build import build as build_play
 
     if out.exists() and not (out / MARK).is_file() and any(out.iterdir()):
         print(f"{out} holds something else than a site; choose another folder.", file=sys.stderr)
@@ -76,6 +77,7 @@ def build(out: Path) -> int:
             slides.build(made / "slides")
         if status == 0:
             write_moved(made)
+            build_play(made)
             shutil.rmtree(out, ignore_errors=True)
             made.rename(out)
     return status

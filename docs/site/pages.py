@@ -51,6 +51,7 @@ def lesson_page(lesson: Path) -> str:
     Sphinx's references to its terms."""
     notebook = json.loads(lesson.read_text("utf-8"))
     cells, terms = notebook["cells"], glossary.entries(glossary.FILE.read_text("utf-8"))
+    add_invitation(cells, lesson.name[:2])
     for cell in cells:
         if cell["cell_type"] == "markdown":
             told = glossary.with_roles("".join(cell["source"]), terms)
@@ -131,3 +132,28 @@ def write_api(folder: Path, titles: dict[str, str], of_module: dict[str, str]) -
 INTRODUCTION = """``mlm_lib`` holds what the lessons build, under the lessons' names for it. What
 the lessons use and do not explain line by line is in ``mlm_lib.engine``. ``import mlm_lib`` imports
 nothing else: take what you need, ``from mlm_lib.masking import mask_tokens``."""
+
+
+# For a lesson: the heading before which it invites to a page of `docs/site/play`, and how.
+INVITATIONS = {
+    "02": (
+        "## Static or dynamic?",
+        'The page <a href="../mask-a-sentence/index.html">Mask a sentence</a> masks a sentence of '
+        "your own in this browser. You choose the rate, draw again and again, and see how the "
+        "counts fill the sampling band.",
+    ),
+    "09": (
+        "## Deeper",
+        'If you have the log file of a training of your own, the page <a href="../your-curve/'
+        'index.html">Check your curve</a> draws it in this browser and says what is wrong with it.',
+    ),
+}
+
+
+def add_invitation(cells: list[dict], number: str) -> None:
+    """Add to the cells of lesson `number` the one that invites to a page, if it has one."""
+    if number in INVITATIONS:
+        heading, told = INVITATIONS[number]
+        (at,) = [at for at, c in enumerate(cells) if "".join(c["source"]).startswith(heading)]
+        cell = {"id": "play", "cell_type": "markdown", "metadata": {}, "source": f"<p>{told}</p>"}
+        cells.insert(at, cell)

@@ -1,6 +1,7 @@
 // Writing from all blanks, one word a step: mlm_lib/writing.py in the browser. Lesson 17 builds it.
 
 import { softmax } from "./model.js";
+import { randomNumbers } from "./random.js";
 import { MASK } from "./wordpiece.js";
 
 export const RULES = {
@@ -8,17 +9,6 @@ export const RULES = {
   greedy: "the surest blank, its likeliest word",
   random: "a random blank, its word drawn",
 };
-
-/** Random numbers in [0, 1) from a seed: mulberry32. */
-export function randomNumbers(seed) {
-  let state = seed >>> 0;
-  return () => {
-    state = (state + 0x6d2b79f5) >>> 0;
-    let mixed = Math.imul(state ^ (state >>> 15), state | 1);
-    mixed ^= mixed + Math.imul(mixed ^ (mixed >>> 7), mixed | 61);
-    return ((mixed ^ (mixed >>> 14)) >>> 0) / 2 ** 32;
-  };
-}
 
 /** The first number whose cumulative chance exceeds a uniform one. */
 export function drawn(chances, uniform) {
