@@ -12,6 +12,8 @@ from pathlib import Path
 
 from classroom.edition import student_edition
 from classroom.lab import labs
+from classroom.questions import HEADING, INTRODUCTION
+from classroom.work import with_own_lab
 from docs.site import glossary
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -41,12 +43,15 @@ def gather(folder: Path) -> None:
 
 def lesson_page(lesson: Path) -> str:
     """A lesson with two cells that only the site shows: the link to its slides, and its questions
-    before the references. Links to the glossary become Sphinx's references to its terms."""
+    as buttons, before the references and in place of the lesson's own cell of them. Links to the
+    glossary become Sphinx's references to its terms, and the link to the lab leads to its page."""
     notebook = json.loads(lesson.read_text("utf-8"))
-    cells, terms = notebook["cells"], glossary.entries(glossary.FILE.read_text("utf-8"))
+    terms = glossary.entries(glossary.FILE.read_text("utf-8"))
+    cells = [c for c in notebook["cells"] if not "".join(c["source"]).startswith(HEADING)]
+    notebook["cells"] = cells
     for cell in cells:
         if cell["cell_type"] == "markdown":
-            told = glossary.with_roles("".join(cell["source"]), terms)
+            told = glossary.with_roles(with_own_lab("".join(cell["source"])), terms)
             # The pages of docs/ are at the top of the folder.
             cell["source"] = told.replace("](../docs/", "](../")
     (end,) = [at for at, cell in enumerate(cells) if "".join(cell["source"]).startswith(END)]
@@ -58,11 +63,11 @@ def lesson_page(lesson: Path) -> str:
 
 
 END = "## References"
-QUIZ = """## Three questions
+QUIZ = f"""{HEADING}
 
-Each wrong option is a mistake that the labs have seen made.
+{INTRODUCTION}
 
-```{{quiz}} {number}
+```{{{{quiz}}}} {{number}}
 ```"""
 SLIDES = """```{{only}} slides
 <p><a href="../slides/{stem}.html">Slides of this lesson</a></p>
