@@ -59,7 +59,8 @@ def questions(number: str, reader: str = "", folder: Path = FOLDER) -> list[Ques
 
     Args:
         number: the number of the lesson, such as "02".
-        reader: "site", which also stands for the lesson itself, or "teacher"; without it, the questions for both.
+        reader: "site", which also stands for the lesson itself, or "teacher". Without it, the
+            questions for both.
         folder: where the files are.
 
     Raises:

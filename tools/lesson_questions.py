@@ -36,7 +36,7 @@ def is_questions(cell):
 
 def source(number):
     """The text of the cell."""
-    parts = [HEADING, INTRODUCTION]
+    parts = [HEADING, f"{INTRODUCTION} Choose an answer, and then open it."]
     for place, one in enumerate(questions(number, "site"), 1):
         parts.append(f"**{place}.** {one.ask}")
         parts += [fold(option, letter) for letter, option in zip("ABCD", one.options)]
