@@ -7,6 +7,7 @@
     python3 course.py test --device cuda [--only 03 08] [--jobs N]
     python3 course.py lesson NN [--text] [--lab]
     python3 course.py open [-- OPTIONS OF JUPYTERLAB]
+    python3 course.py restore NN [--lab]
     python3 course.py labs start [02 ...] | check FILE | status | solution NN
     python3 course.py labs grade FOLDER --out marks.csv | project start | project check FILE
     python3 course.py site [--serve] [--port 8000]
@@ -20,7 +21,7 @@ the CPU build of torch, and `--cuda` installs its CUDA build. If neither is give
 CUDA build only where there is an NVIDIA driver.
 
 Exit status: 0 if all went well, 1 if something failed, 2 if the request cannot be met, 130 after
-Ctrl-C.
+Ctrl-C or SIGTERM.
 """
 
 import sys
@@ -66,6 +67,15 @@ class Stop(Exception):
     def __init__(self, sentence: str, status: int = 2):
         super().__init__(sentence)
         self.status = status
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM. It is handled like Ctrl-C, but our child processes have not received it."""
+
+
+def terminated(*_) -> None:
+    """A handler of SIGTERM."""
+    raise Terminated
 
 
 # ---- the environment -----------------------------------------------------------------------------
@@ -292,15 +302,18 @@ def enter_environment(build: str | None, argv: list[str]) -> None:
 
 
 def call(command: list, env: dict | None, cwd: Path | None = ROOT) -> int:
-    """Run a command and return its exit status. Ctrl-C reaches the child as well. The child decides
-    what to do about it, and we wait until the child has ended."""
+    """Run a command and return its exit status. Ctrl-C reaches the child as well, and SIGTERM is
+    passed on to it. The child decides what to do about it, and we wait until the child has ended.
+    """
     process = subprocess.Popen([str(part) for part in command], cwd=cwd, env=env)
     interrupted = False
     while process.poll() is None:
         try:
             process.wait()
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as interrupt:
             interrupted = True
+            if isinstance(interrupt, Terminated):
+                process.terminate()
     if interrupted:
         raise KeyboardInterrupt
     return process.returncode
@@ -393,10 +406,10 @@ def idle_cores(seconds: float = 0.3) -> int:
 # ---- the lessons ---------------------------------------------------------------------------------
 
 
-def find_lessons(folder: Path, only: list[str] | None = None, name: str = "*") -> list[Path]:
+def find_lessons(folder: Path, only: list[str] | None = None) -> list[Path]:
     """The files of all lessons in order, or of the lessons in `only`, which are given by number (3
     or 03) or by name (03_labels)."""
-    lessons = sorted(folder.glob(f"[0-9][0-9]_{name}.ipynb"))
+    lessons = sorted(folder.glob("[0-9][0-9]_*.ipynb"))
     if not lessons:
         raise Stop(f"There are no lessons (NN_name.ipynb) in {folder}.")
     if only is None:
@@ -411,6 +424,21 @@ def find_lessons(folder: Path, only: list[str] | None = None, name: str = "*") -
             raise Stop(f"There is no lesson {name}. The lessons: {stems}.")
         chosen.update(found)
     return sorted(chosen)
+
+
+def find_labs(folder: Path, only: str | None = None) -> list[Path]:
+    """The files of all labs in order, or the lab `only`, which is given as a lesson is. `folder` is
+    the folder of the lessons."""
+    labs = sorted((folder.parent / "classroom" / "solutions").glob("*_lab.ipynb"))
+    if only is None:
+        return labs
+    stem = only.removesuffix(".ipynb")
+    key = stem.zfill(2) if stem.isdecimal() else stem
+    found = [lab for lab in labs if key in (lab.stem, lab.stem.split("_")[0])]
+    if not found:
+        stems = ", ".join(lab.stem for lab in labs) or "none, your teacher hands them out"
+        raise Stop(f"There is no lab {only}. The labs: {stems}.")
+    return found
 
 
 def read_parameters(lesson: Path) -> tuple[set[str], dict]:
@@ -474,7 +502,7 @@ def plan(args) -> list[tuple[Path, dict]]:
     lessons = find_lessons(args.notebooks, args.only)
     if args.labs:
         numbers = {lesson.name[:2] for lesson in lessons}
-        labs = sorted((args.notebooks / "labs").glob("*_lab.ipynb"))
+        labs = find_labs(args.notebooks)
         lessons += [lab for lab in labs if not args.only or lab.name[:2] in numbers]
     if args.out == args.notebooks:
         raise Stop(f"--out {args.out} is where the lessons themselves are; choose another folder.")
@@ -739,9 +767,8 @@ def test_on_the_cpu(args) -> int:
     if args.style:
         steps["style"] = [sys.executable, STYLE, *find_lessons(args.notebooks)]
     if not args.quick:
-        labs = sorted((args.notebooks / "labs").glob("*_lab.ipynb"))
         lessons = reversed(find_lessons(args.notebooks))
-        steps["notebooks"] = [*pytest, *COMPARED, *lessons, *labs]
+        steps["notebooks"] = [*pytest, *COMPARED, *lessons, *find_labs(args.notebooks)]
     failed, rows, total = [], [], collections.Counter()
     with cpu_environment() as env:
         env.setdefault("OMP_NUM_THREADS", str(cores // workers))
@@ -814,8 +841,7 @@ def lesson(args) -> int:
     """With --text, write a lesson as a text file to edit. Without it, execute the edited text,
     store it as the lesson, and test and compare it. The stored lesson stays as it was if a cell
     fails."""
-    folder, pattern = (args.notebooks / "labs", "*_lab") if args.lab else (args.notebooks, "*")
-    (path,) = find_lessons(folder, [args.number], pattern)
+    path = lesson_or_lab(args)
     draft = ROOT / "build" / "lessons" / f"{path.stem}.py"
     copy = draft.with_suffix(".ipynb")
     draft.parent.mkdir(parents=True, exist_ok=True)
@@ -853,25 +879,46 @@ def lesson(args) -> int:
     return 0
 
 
+def lesson_or_lab(args) -> Path:
+    """The file of the lesson with the given number or name, or with --lab of its lab."""
+    find = find_labs if args.lab else lambda folder, name: find_lessons(folder, [name])
+    (path,) = find(args.notebooks, args.number)
+    return path
+
+
 def open_lessons(args) -> int:
-    """Open the lessons in JupyterLab, and hand on the options that are meant for JupyterLab."""
-    options = args.passed_on
+    """Open the reader's own copies of the lessons in JupyterLab, and hand on the options that are
+    meant for JupyterLab. Copies that are missing are made before."""
+    sys.path.insert(0, str(ROOT))
+    from classroom import work
+
+    course, options = args.notebooks.parent, args.passed_on
+    sources = [*find_lessons(args.notebooks), *find_labs(args.notebooks)]
+    for sentence in work.prepare(sources, course):
+        print(sentence)
     root = hasattr(os, "geteuid") and os.geteuid() == 0
     if root and not any(option.startswith("--allow-root") for option in options):
         print("You are root, whom JupyterLab serves only with --allow-root: it is added.")
         options = ["--allow-root", *options]
+    # The copies' links lead to docs/, so JupyterLab serves the whole course.
+    place = [f"--ServerApp.root_dir={course}", "--LabApp.default_url=/lab/tree/work"]
     with child_environment() as env:
         # JupyterLab remembers its open tabs in this folder, apart from the user's other tabs.
         env.setdefault("JUPYTERLAB_WORKSPACES_DIR", str(ROOT / "build" / "jupyterlab"))
-        return call([sys.executable, "-m", "jupyterlab", *where_to_open(args), *options], env)
+        return call([sys.executable, "-m", "jupyterlab", *place, *options], env)
 
 
-def where_to_open(args) -> list[str]:
-    """The options that make JupyterLab show the folder of the lessons first. The labs that a
-    student has started are one folder away."""
-    if args.notebooks.parent != ROOT:
-        return [args.notebooks]
-    return [f"--ServerApp.root_dir={ROOT}", f"--LabApp.default_url=/lab/tree/{args.notebooks.name}"]
+def restore(args) -> int:
+    """Put a fresh copy of a lesson or of a lab into `work/`, and keep the reader's older copy."""
+    sys.path.insert(0, str(ROOT))
+    from classroom import work
+    from classroom.lab import Refused
+
+    try:
+        print(work.restore(lesson_or_lab(args), args.notebooks.parent))
+    except Refused as refused:
+        raise Stop(f"{refused}.", 1) from None
+    return 0
 
 
 def parse_labs(argv: list[str]) -> None:
@@ -943,9 +990,10 @@ COMMANDS = {  # name: (function, modules it needs, its line in --help)
     ),
     "open": (
         open_lessons,
-        ["jupyterlab", "ipykernel"],
-        "open the lessons in JupyterLab; options after -- go to JupyterLab",
+        ["jupyterlab", "ipykernel", "filelock"],
+        "open your copies of the lessons in JupyterLab; options after -- go to JupyterLab",
     ),
+    "restore": (restore, ["filelock"], "get a fresh copy of a lesson or a lab, and keep yours"),
     "site": (site, SITE_MODULES, "build the course's web site"),
     "labs": (labs, ["torch", "psutil", "tqdm"], "get a lab, check it, mark a class"),
 }
@@ -1026,12 +1074,12 @@ def parse(argv: list[str]) -> argparse.Namespace:
             option("--only", metavar="LESSON", help=text, **many)
             text = "with --device: how many lessons run at once (default: as for run)"
             option("--jobs", type=whole_number(1), metavar="N", help=text)
-        elif name == "lesson":
+        elif name in ("lesson", "restore"):
             option("number", metavar="NN", help="the lesson's number or name")
             option("--lab", action="store_true", help="the lab of the lesson instead of the lesson")
-            option(
-                "--text", action="store_true", help="write the lesson as a text file, to edit it"
-            )
+            if name == "lesson":
+                text = "write the lesson as a text file, to edit it"
+                option("--text", action="store_true", help=text)
         elif name == "site":
             option(
                 "--serve", action="store_true", help="show the site at an address of this machine"
@@ -1069,6 +1117,7 @@ def main(argv: list[str]) -> int:
         stream.reconfigure(errors="replace", line_buffering=True)
     args = parse(argv)
     action, modules, _ = COMMANDS[args.command]
+    before = signal.signal(signal.SIGTERM, terminated)
     try:
         if args.build == "cuda" and not sys.platform.startswith("linux"):
             raise Stop("--cuda is for Linux: PyPI has no CUDA build of torch for this system.")
@@ -1077,6 +1126,8 @@ def main(argv: list[str]) -> int:
             plan(args)
         if action is labs:
             parse_labs(args.passed_on)
+        if action in (lesson, restore):
+            lesson_or_lab(args)
         if not args.here:
             enter_environment(args.build, argv)
         if action is test and args.device:  # it executes lessons, and runs no test of the package
@@ -1096,6 +1147,8 @@ def main(argv: list[str]) -> int:
     except KeyboardInterrupt:
         print("\nInterrupted.", file=sys.stderr)
         return 130
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Labs: get a lab, check your answers, mark a class.
 
     course.py labs start [02 ...]                  make your copies of these labs, or of all labs
-    course.py labs check labs/02_masking_lab.ipynb
+    course.py labs check work/labs/02_masking_lab.ipynb
     course.py labs status                          show how far you are with each lab
     course.py labs solution 02                     show our solutions of tasks that you have tried
     course.py labs grade FOLDER or CLASS.zip --out marks.csv [--jobs 4] [--due 2026-11-30T23:59]
@@ -26,7 +26,9 @@ from pathlib import Path
 
 from classroom.lab import Refused, labs
 
-NO_SOURCES = "there is no folder notebooks/labs here: your teacher hands out the copies of the labs"
+NO_SOURCES = (
+    "there is no folder classroom/solutions here: your teacher hands out the copies of the labs"
+)
 
 
 def parse(argv: list[str]) -> argparse.Namespace:
@@ -119,7 +121,9 @@ def within(least: float, most: float, kind: type = float) -> Callable:
 def a_file(text: str) -> Path:
     """A type for an option of argparse: the path of a file that exists."""
     if not Path(text).is_file():
-        raise argparse.ArgumentTypeError(f"there is no file {text}")
+        moved = Path("work", text)  # an earlier version of the course had the folder labs/
+        more = f"; your copy is {moved.as_posix()}" if moved.is_file() else ""
+        raise argparse.ArgumentTypeError(f"there is no file {text}{more}")
     return Path(text)
 
 
@@ -137,10 +141,15 @@ def main(argv: list[str]) -> int:
     """Run the command that `argv` asks for, and return the exit status."""
     args = parse(argv)
     from classroom import commands
+    from classroom.work import take_in
 
     # SIGTERM is handled like Ctrl-C, so that every process which was started is ended, too.
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
+        # `check` leaves the folder of an earlier version as it is, because FILE may be in it.
+        if args.command in ("start", "status", "solution") or vars(args).get("step") == "start":
+            for sentence in take_in():
+                print(sentence)
         return getattr(commands, args.command)(args) or 0
     except (Refused, OSError) as error:
         print(error, file=sys.stderr)

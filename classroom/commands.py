@@ -55,7 +55,7 @@ def solution(args) -> None:
     """Print our solutions of a lab's tasks, but only of tasks that the student has tried."""
     tried = edition.own_answers()
     for task in read_lab(labs()[args.lab]).tasks:
-        waits = "" if task.name in tried else "  waits for a try of your own, in labs/\n"
+        waits = "" if task.name in tried else "  waits for a try of your own, in work/labs/\n"
         print(f"{task.name} {task.title}\n{waits or task.solution}\n")
 
 

@@ -6,10 +6,11 @@ import re
 from contextlib import suppress
 from pathlib import Path
 
+from classroom import copies
 from classroom.lab import MARK, ROOT, STUB, Refused, joined, labs, read_lab, read_submission
 from mlm_lib.engine.files import write
 
-HOME = ROOT / "labs"  # ignored by git
+HOME = ROOT / "work" / "labs"  # ignored by git
 SOLUTION = re.compile(r"^([ \t]*)### BEGIN SOLUTION\n.*?^[ \t]*### END SOLUTION", re.M | re.S)
 HIDDEN = re.compile(r"^[ \t]*### BEGIN HIDDEN TESTS.*?### END HIDDEN TESTS\n?", re.M | re.S)
 
@@ -30,14 +31,15 @@ def student_edition(notebook: dict) -> dict:
 
 
 def start(key: str, folder: Path = HOME) -> tuple[Path, bool]:
-    """Write the student's edition of a lab into `folder`, if it is not there yet. Returns the path
-    of the notebook, and whether it is new.
+    """Write the student's edition of a lab into `folder`, if it is not there yet or if the student
+    has not begun it. Returns the path of the notebook, and whether it was written.
 
     Raises:
         OSError: the folder cannot be written to. Nothing is left there.
     """
     source = labs()[key]
-    return write_new(folder / source.name, student_edition(json.loads(source.read_text("utf-8"))))
+    path, edition = folder / source.name, student_edition(json.loads(source.read_text("utf-8")))
+    return path, copies.put(path, edition) in (copies.NEW, copies.RENEWED)
 
 
 def write_new(path: Path, notebook: dict) -> tuple[Path, bool]:
@@ -45,7 +47,7 @@ def write_new(path: Path, notebook: dict) -> tuple[Path, bool]:
     path, and whether the notebook is new."""
     new = not path.exists()
     if new:
-        write(path, json.dumps(notebook, indent=1) + "\n")
+        copies.write_notebook(path, notebook)
     return path, new
 
 

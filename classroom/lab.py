@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-SOURCES = ROOT / "notebooks" / "labs"
+SOURCES = ROOT / "classroom" / "solutions"
 MARK = re.compile(r"^[ \t]*#[ \t]*(TASK|CHECK)[ \t]+(\w+)\.(\d+)\b[ \t:]*(.*)$", re.M | re.I)
 POINTS = re.compile(r"\((\d+) points?\)")
 # The names to which a cell assigns a value.

@@ -1,6 +1,6 @@
 """Reads the six questions on each lesson from `classroom/questions/NN.toml`. Three of them are
-shown on the lesson's page of the site, and three are for the teacher. A wrong option is a mistake
-that students make in the labs.
+shown in the lesson and on its page of the site, and three are for the teacher. A wrong option is a
+mistake that students make in the labs.
 
     [[question]]
     for = "site"                   # or "teacher"
@@ -27,6 +27,8 @@ from classroom.lab import Refused
 
 FOLDER = Path(__file__).with_name("questions")
 READERS = ("site", "teacher")
+HEADING = "## Three questions"  # of their section, in a lesson and on its page
+INTRODUCTION = "Each wrong option is a mistake that the labs have seen made."
 
 
 class NoQuestions(Refused):
@@ -57,7 +59,8 @@ def questions(number: str, reader: str = "", folder: Path = FOLDER) -> list[Ques
 
     Args:
         number: the number of the lesson, such as "02".
-        reader: "site" or "teacher"; without it, the questions for both.
+        reader: "site", which also stands for the lesson itself, or "teacher". Without it, the
+            questions for both.
         folder: where the files are.
 
     Raises:

@@ -14,7 +14,7 @@ from classroom.lab import Given, Lab, Submission
 # Names by which code reaches its caller, other processes, or the checks.
 REACHING = re.compile(
     r"\b(?:classroom|_getframe|f_back|f_globals|gc|getppid|_exit|builtins|__builtins__|"
-    r"__subclasses__|ctypes|setsid)\b|/proc/|sys\.argv|notebooks/labs"
+    r"__subclasses__|ctypes|setsid)\b|/proc/|sys\.argv"
 )
 WITHOUT = re.compile(r"^[ \t]*#[ \t]*WITHOUT:[ \t]*(.+)$", re.M)
 

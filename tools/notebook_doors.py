@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
 REPOSITORY = PYPROJECT["project"]["urls"]["Repository"]
 COLAB = "https://colab.research.google.com"
-EDITIONS = "labs"  # the branch that holds the students' editions; notebooks/labs has the solutions
+EDITIONS = "labs"  # the branch that holds the students' editions
 
 FIRST_LINE = "# Gets the course where it is not installed, as on Colab. Elsewhere it does nothing."
 GUARD = f"""{FIRST_LINE}
@@ -48,7 +48,7 @@ def is_guard(cell):
 def colab_address(path):
     """The address at which Colab opens a notebook. For a lab it opens the student's edition."""
     path = Path(path)
-    lab = path.resolve().parent.name == "labs"
+    lab = path.stem.endswith("_lab")
     place = f"{EDITIONS}/{path.name}" if lab else f"main/notebooks/{path.name}"
     return f"{COLAB}/github/{REPOSITORY.removeprefix('https://github.com/')}/blob/{place}"
 

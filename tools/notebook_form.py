@@ -8,6 +8,7 @@ checks that all notebooks have it.
 import re
 import sys
 from base64 import b64decode
+from collections import Counter
 from html import unescape
 from pathlib import Path
 
@@ -15,6 +16,7 @@ import nbformat
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 from glossary_links import link_first_uses
+from lesson_questions import is_questions, set_questions
 from notebook_doors import is_guard, set_doors
 
 from classroom.lab import MARK, POINTS
@@ -36,15 +38,18 @@ def normalised(notebook, path=None):
     """The notebook in its stored form: without traces of who executed it and when, without the
     empty outputs that a `LiveCurve` leaves, and with the pieces of each output stream joined. If
     `path` says where the notebook is stored, it also gets the cell and the link of
-    `notebook_doors`, and a lesson the links of `glossary_links`."""
+    `notebook_doors`, and a lesson the cell of `lesson_questions` and the links of
+    `glossary_links`."""
     notebook = nbformat.from_dict(notebook)
     if path is not None:
         set_doors(notebook, path)
     if path is not None and LESSON.fullmatch(Path(path).name):
+        set_questions(notebook, Path(path).name[:2])
         main, deeper = main_path_and_deeper(notebook)  # who leaves Deeper out meets each link, too
         not_terms = notebook.metadata.get("mlm_course", {}).get("not_terms", [])
         entries = glossary.entries(glossary.FILE.read_text("utf-8"))
-        link_first_uses([*main, *deeper], entries, not_terms)
+        linked = [cell for cell in [*main, *deeper] if not is_questions(cell)]
+        link_first_uses(linked, entries, not_terms)
     notebook.metadata = nbformat.from_dict(
         {
             "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
@@ -54,6 +59,7 @@ def normalised(notebook, path=None):
     )
     notebook.nbformat, notebook.nbformat_minor = 4, 5
     lab = next((mark[2] for cell in notebook.cells if (mark := mark_of(cell))), None)
+    set_points(notebook)
     title = next((c for c in notebook.cells if c.cell_type == "markdown"), None)
     if title and MINUTES.search(title.source):
         main, deeper = (minutes(cells) for cells in main_path_and_deeper(notebook))
@@ -103,11 +109,12 @@ def main_path_and_deeper(lesson):
 
 def words_and_lines(cells):
     """The number of words of prose in some cells, and the number of lines of code that are visible:
-    not folded, and not empty."""
+    not folded, and not empty. The cell of questions is not counted, because most of it is folded.
+    """
     words = lines = 0
     for cell in cells:
         if cell.cell_type == "markdown":
-            words += len(cell.source.split())
+            words += 0 if is_questions(cell) else len(cell.source.split())
         elif not is_guard(cell) and not {SET_UP, ANSWER} & set(cell.metadata.get("tags", [])):
             lines += sum(bool(line.strip()) for line in cell.source.splitlines())
     return words, lines
@@ -119,7 +126,8 @@ def minutes(cells):
     80 words or 4 lines of code take a minute, and a prediction takes three. That is a little more
     than twice the time of somebody who reads without a stop: readers who judged the lessons as a
     student would asked for two to three times as long, because a student runs the cells, works out
-    the predictions and looks back. Folded cells and answers to tasks do not count.
+    the predictions and looks back. Folded cells, answers to tasks and the three questions do not
+    count.
     """
     words, lines = words_and_lines(cells)
     predictions = sum(
@@ -168,6 +176,26 @@ def grading(cell):
     form = {"schema_version": 3, "grade_id": "-".join(name), "task": False}
     form |= {"grade": not asks, "solution": asks, "locked": not asks}
     return {"nbgrader": form | ({} if asks else {"points": int(points[1])})}
+
+
+SAID = re.compile(r"^print\(\"Task \w+\.\d+.*: right, .*\n?\Z", re.M)  # the last line of a check
+
+
+def set_points(notebook):
+    """Let the last line of each check of a lab print the points that the check gives. If a task has
+    several checks, the line also has the name of the check. No marker reads this line."""
+    marks = [(cell, mark_of(cell)) for cell in notebook.cells]
+    checks = [(cell, mark, POINTS.search(mark[4])) for cell, mark in marks if mark]
+    checks = [one for one in checks if one[1][1] == "CHECK"]
+    possible = Counter()
+    for _, mark, points in checks:
+        possible[f"{mark[2]}.{mark[3]}"] += int(points[1])
+    for cell, mark, points in checks:
+        task, label = f"{mark[2]}.{mark[3]}", mark[4][: points.start()].strip()
+        name, of = (f"{task}, {label}", "of the task's") if label else (task, "of")
+        whole = f"{possible[task]} point{'s' * (possible[task] != 1)}"
+        line = f'print("Task {name}: right, {points[1]} {of} {whole}.")'
+        cell.source = f"{SAID.sub('', cell.source).rstrip()}\n{line}"
 
 
 def _joined(outputs):

@@ -9,6 +9,7 @@ import re
 import sys
 from pathlib import Path
 
+from lesson_questions import is_questions
 from notebook_doors import LINK, is_guard
 from notebook_form import alternative_texts, main_path_and_deeper, read
 
@@ -24,7 +25,7 @@ def remarks(lesson):
     ]
     if not all(heading.startswith("## Your turn") for heading in before):
         yield "the section Deeper does not stand directly before Your turn"
-    cells = main_path_and_deeper(lesson)[0]
+    cells = [cell for cell in main_path_and_deeper(lesson)[0] if not is_questions(cell)]
     told = [LINK.sub("", cell.source) for cell in cells if cell.cell_type == "markdown"]
     code = [cell for cell in cells if cell.cell_type == "code" and not is_guard(cell)]
     yield from of_the_order(told)

@@ -15,5 +15,5 @@ cd course
 ../venv/bin/pip install --no-cache-dir -c constraints.txt \
     --extra-index-url https://download.pytorch.org/whl/cpu "$(grep '^torch==' constraints.txt)+cpu" -e ".[scale]"
 # Answers run as this user, who can read no solution and write no result.
-chmod 700 notebooks
+chmod 700 classroom/solutions
 id student > /dev/null 2>&1 || useradd --system student

@@ -12,6 +12,8 @@ from pathlib import Path
 
 from classroom.edition import student_edition
 from classroom.lab import labs
+from classroom.questions import HEADING, INTRODUCTION
+from classroom.work import with_own_lab
 from docs.site import glossary
 from docs.site.addresses import COLAB, colab
 
@@ -47,16 +49,19 @@ def gather(folder: Path) -> None:
 
 def lesson_page(lesson: Path) -> str:
     """A lesson with three cells that only the site shows: the ways to its file and its slides, its
-    questions before the references, and a place to mark it as done. Links to the glossary become
-    Sphinx's references to its terms."""
+    questions as buttons, in place of the lesson's own cell of them, and a place to mark it as done.
+    Links to the glossary become Sphinx's references to its terms, and the link to the lab leads to
+    its page."""
     notebook = json.loads(lesson.read_text("utf-8"))
-    cells, terms = notebook["cells"], glossary.entries(glossary.FILE.read_text("utf-8"))
+    terms = glossary.entries(glossary.FILE.read_text("utf-8"))
+    cells = [c for c in notebook["cells"] if not "".join(c["source"]).startswith(HEADING)]
+    notebook["cells"] = cells
     add_invitation(cells, lesson.name[:2])
     for cell in cells:
         if cell["cell_type"] == "markdown":
-            told = glossary.with_roles("".join(cell["source"]), terms)
-            # The pages of docs/ are at the top of the folder, and labs are the students' editions.
-            cell["source"] = SOLUTIONS.sub("[the lab](", told.replace("](../docs/", "](../"))
+            told = glossary.with_roles(with_own_lab("".join(cell["source"])), terms)
+            # The pages of docs/ are at the top of the folder.
+            cell["source"] = told.replace("](../docs/", "](../")
     (end,) = [at for at, cell in enumerate(cells) if "".join(cell["source"]).startswith(END)]
     cells.insert(end, site_cell("quiz", QUIZ.format(number=lesson.name[:2])))
     cells.append(site_cell("done", DONE.format(lesson=lesson.stem[3:])))
@@ -80,15 +85,14 @@ def add_doors(cells: list[dict], notebook: Path) -> None:
 
 
 END = "## References"
-QUIZ = """## Three questions
+QUIZ = f"""{HEADING}
 
-Each wrong option is a mistake that the labs have seen made.
+{INTRODUCTION}
 
-```{{quiz}} {number}
+```{{{{quiz}}}} {{number}}
 ```"""
 # `site.js` makes a button of it, and remembers a lesson by its name, since numbers may change.
 DONE = '<div class="mark-done" data-lesson="{lesson}" hidden></div>'
-SOLUTIONS = re.compile(r"\[solutions\]\((?=labs/)")
 
 
 def title(notebook: Path) -> str:

@@ -13,7 +13,7 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from classroom.lab import ROOT
+from classroom.lab import ROOT, SOURCES
 from docs.site.glossary import LINK
 from docs.site.npm import fetch
 
@@ -123,14 +123,13 @@ def sentences(paragraph: str, below: bool) -> list[str]:
 
 def last_slide(lesson: Path, turn: str) -> Slide:
     """The lab of a lesson; where there is none, the tasks of the lesson itself."""
-    found = re.search(r"\]\((labs/\w+\.ipynb)\)", turn)  # it may be the lab of the next lesson
+    found = re.search(r"/labs/(\w+_lab\.ipynb)\)", turn)  # it may be the lab of the next lesson
     if found is None:
         return Slide(*turn.split("\n\n", 1))
-    lab = lesson.parent / found[1]
+    lab = SOURCES / found[1]
     told = read(lab)[0].source.split("\n\n")
     heading = f"## [{told[0].removeprefix('# ')}](../notebooks/labs/{lab.stem}.html)"
-    begin = turn.split("\n\n")[-1].partition(" ([solutions]")[0] + "."
-    return Slide(heading, "\n\n".join([*told[1:3], begin]))
+    return Slide(heading, "\n\n".join([*told[1:3], turn.split("\n\n")[-1]]))
 
 
 def fetch_reveal() -> None:

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -51,6 +52,14 @@ def lessons(tmp_path):
     )
     write_lesson(folder, "12_scores", "print(DEVICE)")
     return folder
+
+
+def write_labs(lessons, *names):
+    """Labs of these names, where the labs of `lessons` are."""
+    folder = lessons.parent / "classroom" / "solutions"
+    folder.mkdir(parents=True)
+    for name in names:
+        write_lesson(folder, name)
 
 
 # ---- what course.py is made of -------------------------------------------------------------------
@@ -222,13 +231,6 @@ def test_open_still_has_its_old_name(course):
     assert vars(course.parse(["lab", "--port", "1"])) == vars(course.parse(["open", "--port", "1"]))
 
 
-def test_jupyterlab_opens_at_the_lessons_with_the_labs_that_were_started_beside_them(course):
-    assert course.where_to_open(course.parse(["open"])) == [
-        f"--ServerApp.root_dir={ROOT}",
-        "--LabApp.default_url=/lab/tree/notebooks",
-    ]
-
-
 def test_a_mistake_about_labs_is_told_before_a_set_up(course, monkeypatch, capsys):
     monkeypatch.setattr(course, "enter_environment", lambda *_: pytest.fail("set up"))
     with pytest.raises(SystemExit) as stop:
@@ -254,9 +256,7 @@ def test_the_variables_for_children_are_taken_back(course):
 
 
 def test_run_takes_the_labs_of_its_lessons_when_asked(course, lessons):
-    (lessons / "labs").mkdir()
-    for name in ("01_words_lab", "12_scores_lab", "zoo_lab"):
-        write_lesson(lessons / "labs", name)
+    write_labs(lessons, "01_words_lab", "12_scores_lab", "zoo_lab")
 
     def planned(*arguments):
         args = course.parse(["run", "--notebooks", str(lessons), *arguments])
@@ -284,9 +284,42 @@ def test_open_passes_options_on_and_serves_root(
     monkeypatch.setattr(course, "call", lambda command, env: calls.append(command) or 0)
     monkeypatch.setattr(course.os, "geteuid", lambda: user, raising=False)
     assert course.main(["open", "--here", "--notebooks", str(lessons), *arguments]) == 0
-    assert calls == [[sys.executable, "-m", "jupyterlab", lessons, *passed_on]]
+    place = [f"--ServerApp.root_dir={lessons.parent}", "--LabApp.default_url=/lab/tree/work"]
+    assert calls == [[sys.executable, "-m", "jupyterlab", *place, *passed_on]]
     added = "--allow-root" in passed_on and "--allow-root" not in arguments
     assert ("You are root" in capsys.readouterr().out) == added
+
+
+def test_open_makes_the_readers_copies_and_tells_it_once(course, lessons, monkeypatch, capsys):
+    monkeypatch.setattr(course, "call", lambda command, env: 0)
+    write_labs(lessons, "01_words_lab", "zoo_lab")
+    start = ["open", "--here", "--notebooks", str(lessons)]
+    assert course.main(start) == 0
+    work = lessons.parent / "work"
+    made = sorted(path.relative_to(work).as_posix() for path in work.rglob("*.ipynb"))
+    assert made == ["01_words.ipynb", "12_scores.ipynb"] + [
+        "labs/01_words_lab.ipynb",
+        "labs/zoo_lab.ipynb",
+    ]
+    assert "New: 2 lessons and 2 labs." in capsys.readouterr().out
+    assert course.main(start) == 0 and "work/" not in capsys.readouterr().out
+
+
+def test_restore_puts_a_fresh_copy_beside_the_readers_own(course, lessons, capsys):
+    write_labs(lessons, "01_words_lab", "zoo_lab")
+    ask = ["restore", "--here", "--notebooks", str(lessons)]
+    copy = lessons.parent / "work" / "01_words.ipynb"
+    copy.parent.mkdir()
+    copy.write_text("mine")
+    assert course.main([*ask, "1"]) == 0
+    (kept,) = copy.parent.glob("01_words_2*.ipynb")
+    assert kept.read_text() == "mine" and nbformat.read(copy, as_version=4).cells
+    assert kept.name in capsys.readouterr().out
+    assert course.main([*ask, "zoo", "--lab"]) == 0
+    assert (copy.parent / "labs" / "zoo_lab.ipynb").exists()
+    assert course.main([*ask, "7"]) == 2 and "There is no lesson 7" in capsys.readouterr().err
+    assert course.main([*ask, "7", "--lab"]) == 2
+    assert "There is no lab 7. The labs: 01_words_lab, zoo_lab" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("device", ["cuda:99", "meta"])
@@ -662,6 +695,28 @@ def test_ctrl_c_ends_with_130_and_keeps_what_ran(tmp_path):
         process.returncode == 130 and "Stopped in 01_long.ipynb" in told and "Traceback" not in told
     )
     assert "begun\\n" in kept.read_text("utf-8")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGTERM")
+def test_sigterm_ends_jupyterlab_as_well(lessons):
+    command = [sys.executable, ROOT / "course.py", "open", "--here", "--notebooks", lessons]
+    command += ["--", "--no-browser", "--port=0"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    with subprocess.Popen(command, **pipes) as process:
+        address = next(re.finditer(r"http://localhost:(\d+)/lab", "".join(until_lab(process))))
+        process.terminate()
+        assert process.wait(30) == 130
+    with pytest.raises(OSError), socket.create_connection(("localhost", int(address[1])), 5):
+        pytest.fail("JupyterLab still answers")
+
+
+def until_lab(process):
+    """The lines of JupyterLab's log up to the one that tells its address."""
+    for line in process.stdout:
+        yield line
+        if "http://localhost:" in line:
+            return
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from classroom.edition import student_edition
 
 ROOT = Path(__file__).resolve().parents[2]
 LESSONS = sorted((ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb"))
-LABS = sorted((ROOT / "notebooks" / "labs").glob("*_lab.ipynb"))
+LABS = sorted((ROOT / "classroom" / "solutions").glob("*_lab.ipynb"))
 VERSION = PYPROJECT["project"]["version"]
 LOWEST = PYPROJECT["project"]["requires-python"].removeprefix(">=")
 

@@ -7,7 +7,8 @@ from pathlib import Path
 import lesson_sizes
 import nbformat
 import pytest
-from notebook_doors import LINK, is_guard
+from lesson_questions import in_html, is_questions
+from notebook_doors import EDITIONS, LINK, REPOSITORY, is_guard
 from notebook_form import (
     ANSWER,
     FOLDED,
@@ -20,6 +21,8 @@ from notebook_form import (
 from notebook_style import of_code, of_prose, remarks
 
 from classroom.lab import labs
+from classroom.questions import questions
+from classroom.work import with_own_lab
 
 ROOT = Path(__file__).parents[2]
 LESSONS = sorted((ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb"))
@@ -125,8 +128,8 @@ def test_each_task_is_answered_at_once_in_folded_cells_that_run(lesson):
     start = next(i for i, c in enumerate(lesson.cells) if c.source.startswith("## Your turn"))
     answers = [ANSWER in cell.metadata.get("tags", []) for cell in lesson.cells[start + 1 :]]
     tasks = re.findall(r"^\d\. ", lesson.cells[start].source, re.M)
-    assert answers == [True] * len(tasks) + [False] * 2  # recap and references close the lesson
-    assert all(cell.outputs for cell in lesson.cells[start + 1 : -2])
+    assert answers == [True] * len(tasks) + [False] * 3  # recap, questions and references
+    assert all(cell.outputs for cell in lesson.cells[start + 1 : -3])
 
 
 def test_it_shows_equality_and_a_check_that_fails(lesson):
@@ -146,8 +149,26 @@ def test_its_tasks_lead_to_its_lab(path):
     """Lessons 08 and 16 have no lab of their own: the lab of the next lesson has their tasks."""
     (tasks,) = [cell for cell in markdown(read(path)) if cell.startswith("## Your turn")]
     number = min(key for key in labs() if key >= path.stem[:2])
-    assert f"(labs/{labs()[number].name})" in tasks
+    assert f"(labs/{labs()[number].name})" in with_own_lab(tasks)
+    assert f"({REPOSITORY}/blob/{EDITIONS}/{labs()[number].name})" in tasks
     assert f"course.py labs start {number}`" in tasks
+
+
+@pytest.mark.parametrize("path", LESSONS, ids=lambda path: path.stem)
+def test_its_three_questions_say_for_each_option_whether_it_is_right_and_why(path):
+    (cell,) = [cell for cell in read(path).cells if is_questions(cell)]
+    folds = re.findall(r"<summary>([A-D])\. .+</summary>\n\n\*\*(\w+)\.\*\*", cell.source)
+    options = [option for one in questions(path.stem[:2], "site") for option in one.options]
+    right = ["Wrong" if option.mistake else "Right" for option in options]
+    assert folds == list(zip("ABCD" * 3, right))
+    assert all(option.because in cell.source for option in options)
+
+
+def test_an_option_is_shown_as_html():
+    shown = in_html("`x < 1` & 2")
+    assert shown == "<code>x &lt; 1</code> &amp; 2"
+    with pytest.raises(ValueError, match="no other Markdown .*: 'a \\*word\\*'"):
+        in_html("a *word*")
 
 
 def test_every_figure_has_alternative_text(lesson):

@@ -71,10 +71,10 @@ def test_what_is_told_stands_on_the_first_screens():
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_command_is_one_that_course_py_takes(command, tmp_path, monkeypatch):
-    for folder in ("FOLDER", "labs"):
-        (tmp_path / folder).mkdir()
+    for folder in ("FOLDER", "work/labs"):
+        (tmp_path / folder).mkdir(parents=True)
     for begun in ("02_masking_lab", "project"):
-        (tmp_path / "labs" / f"{begun}.ipynb").touch()
+        (tmp_path / "work" / "labs" / f"{begun}.ipynb").touch()
     monkeypatch.chdir(tmp_path)
     args = course.parse(shlex.split(command, comments=True)[2:])
     if args.command == "labs":  # which another program reads
