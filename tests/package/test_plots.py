@@ -230,7 +230,7 @@ def test_an_svg_is_smaller_than_the_png_of_the_same_figure():
     ax = plots.dots(list("abcdefgh"), [0.1] * 8, xlabel="p")
     png = io.BytesIO()
     ax.figure.savefig(png, format="png")
-    assert len(plots.svg(ax.figure)) < len(png.getvalue()) / 2
+    assert len(plots.svg(ax.figure)) < 0.8 * len(png.getvalue())
 
 
 def test_small_and_large_numbers_are_told_without_a_power_of_ten():
