@@ -118,6 +118,10 @@ def masked_language_model():
 
 # What masking does to a token, and its colour.
 FATES = {"no label": "#EDEDED", "[MASK]": OURS, "random": ALERT, "kept": SKY}
+LINES = FATES | {
+    "no label": "#C8C8C8",
+    "kept": CHANCE,
+}  # of frames and arrows, which must be darker
 
 
 def masking(tokens, masked_tokens, labels, *, mask_token="[MASK]"):
@@ -159,12 +163,12 @@ def masking(tokens, masked_tokens, labels, *, mask_token="[MASK]"):
     for place, fate in enumerate(fates):
         row, column = divmod(place, per_row)
         x, y = 0.95 + (column + 0.5) * width, -row * step
-        chosen, color = fate != "no label", FATES[fate]
+        chosen, color, line = fate != "no label", FATES[fate], LINES[fate]
         size = {"width": width - 0.07, "height": 0.34, "fontsize": 10}
-        box(ax, (x, y), tokens[place], edge=color if chosen else "#C8C8C8", **size)
+        box(ax, (x, y), tokens[place], edge=line, **size)
         box(ax, (x, y - 0.77), masked_tokens[place], lit=True, color=color, **size)
         if chosen:
-            path(ax, (x, y - 0.17), (x, y - 0.6), color=color)
+            path(ax, (x, y - 0.17), (x, y - 0.6), color=line)
             if fate != "[MASK]":
                 write_at(ax, (x + 0.07, y - 0.35), fate)
             write_at(ax, (x, y - 1.17), str(labels[place].item()), ha="center", fontweight="bold")

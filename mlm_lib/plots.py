@@ -25,7 +25,7 @@ from matplotlib.figure import Figure
 from mlm_lib.checks import number, whole_number
 
 OURS, LIBRARY, FLOOR, CHANCE, ALERT = "#0072B2", "#93498A", "#045C3E", "#727272", "#B45008"
-SKY = "#3E97CF"  # for lines and surfaces only: it has too little contrast for words on white
+SKY = "#56B4E9"  # for surfaces only: words and lines of this colour are too light on white
 
 STYLE = {
     "figure.dpi": 100, "font.size": 11, "axes.spines.top": False, "axes.spines.right": False,
@@ -74,8 +74,8 @@ SPARED = [(r' transform="rotate\(-0 [^"]*"', ""), (r'<g id="[^"]*"', "<g"), (r">
 def svg(figure):
     """A matplotlib figure as an SVG, in bytes.
 
-    An SVG is sharp at every size, and has a third of the size of a PNG of the same figure. The same
-    figure always gives the same bytes.
+    An SVG is sharp at every size, and most are less than half as large as a PNG of the same figure.
+    Two figures that are drawn in the same way give the same bytes.
     """
     file, told = io.BytesIO(), dict.fromkeys(("Creator", "Date", "Format", "Type"))
     with plt.rc_context(STYLE | AS_SVG):
@@ -432,7 +432,7 @@ MOST_POINTS = 100  # a curve of more losses is drawn through the means of neighb
 LIVE_LOOKS = {
     "training": {"color": OURS},
     "held out": {"color": LIBRARY, "linestyle": ":", "linewidth": 2.5},
-    "others": [{"color": color} for color in (FLOOR, ALERT, SKY)],
+    "others": [{"color": color} for color in (FLOOR, ALERT, "#000000")],
 }
 
 

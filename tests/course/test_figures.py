@@ -10,6 +10,7 @@ import matplotlib
 import numpy as np
 import pytest
 from built_site import ROOT
+from dark_theme import in_the_dark
 from notebook_form import alternative_texts, read
 
 from mlm_lib import plots
@@ -76,6 +77,8 @@ def test_each_word_of_a_figure_can_be_read_on_what_is_under_it(notebook):
     for figure in figures(notebook):
         for word, color, under in words(figure):
             assert plots.contrast(color, under) >= 4.5, f"{word!r}: {color} on {under}"
+            pair = in_the_dark(color), in_the_dark(under)
+            assert plots.contrast(*pair) >= 4.5, f"{word!r}, in the dark theme: {color} on {under}"
 
 
 def test_words_with_little_contrast_would_be_found():
