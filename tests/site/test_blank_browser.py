@@ -566,6 +566,8 @@ def test_the_page_follows_the_theme_that_was_chosen_on_the_site(browser, server,
     page.wait_for_function(f"{back} === '{colours[chosen]}'")
     page.reload()
     assert page.evaluate(back) == colours[chosen]
+    page.get_by_role("button", name="Fetch the model").wait_for()
+    assert barriers(page) == []
     home.evaluate("localStorage.setItem('theme', 'auto')")
     page.wait_for_function(f"{back} === '{colours[device]}'")
     context.close()

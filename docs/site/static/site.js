@@ -71,7 +71,7 @@ function letItBeEnlarged(image) {
 document.body.append(enlarged);
 document.querySelectorAll("article img").forEach(letItBeEnlarged);
 
-// ---- folded sections -----------------------------------------------------------------------------
+// ---- folded sections ---------------------------------------------------------------------------
 
 // A link to a section opens its fold, and every fold around its place.
 function openWhatIsLinked() {
@@ -99,7 +99,8 @@ function offerToOpenAll(folds) {
   button.type = "button";
   button.className = "open-folds";
   const tell = () => {
-    button.textContent = folds.some((fold) => !fold.open) ? "Open all sections" : "Close all sections";
+    const closed = folds.some((fold) => !fold.open);
+    button.textContent = closed ? "Open all sections" : "Close all sections";
   };
   button.addEventListener("click", () => {
     const open = folds.some((fold) => !fold.open);
@@ -121,7 +122,7 @@ if (folds.length) {
   });
 }
 
-// ---- what has been done in this browser ------------------------------------------------------------
+// ---- what has been done in this browser --------------------------------------------------------
 
 // The names of the lessons that are done, or null where the browser keeps nothing for this page.
 const DONE = "mlm-course-done";
