@@ -8,6 +8,7 @@ const rules = await load("masking/rules.js");
 const band = await load("masking/band.js");
 const { Unreadable, readCurve, vocabularySize } = await load("your_curve/read.js");
 const { SECTIONS, check, unigramLine } = await load("your_curve/checks.js");
+const { collect } = await load("your_curve/folder.js");
 const { unigramEntropy } = await load("your_curve/unigram.js");
 
 const answers = {
@@ -51,8 +52,23 @@ const answers = {
     const curve = readCurve(name, text);
     return check(curve.training, curve.heldOut[held] ?? [], lines);
   },
+  // The paths that are taken from folders, which are objects, and files, which are strings.
+  async collect(name, content) {
+    const entry = (name, content, path = `/${name}`) => {
+      if (typeof content === "string") {
+        return { isFile: true, fullPath: path, file: (give) => give({ name, content }) };
+      }
+      const inside = Object.entries(content).map(([one, of]) => entry(one, of, `${path}/${one}`));
+      const batches = [...inside.map((one) => [one]), []]; // a browser gives them in batches
+      return { createReader: () => ({ readEntries: (give) => give(batches.shift()) }) };
+    };
+    const found = [];
+    await collect(entry(name, content), found);
+    return found.map(([path]) => path);
+  },
   size: vocabularySize,
   unigram: unigramEntropy,
   line: unigramLine,
 };
-process.stdout.write(JSON.stringify(calls.map(([what, ...rest]) => answers[what](...rest))));
+const told = await Promise.all(calls.map(([what, ...rest]) => answers[what](...rest)));
+process.stdout.write(JSON.stringify(told));

@@ -198,11 +198,13 @@ def test_a_log_of_pretrain_is_read_with_each_of_its_held_out_losses(tmp_path):
     [
         "step,loss,val_loss\n10,3.5,\n20,3.25,3.75\n",
         "\ufeffGlobal Step;Train Loss;Eval Loss\r\n10;3,5;\r\n20;3,25;3,75\r\n",
+        "epoch,step,train_loss_step,train_loss_epoch,val_loss,mlm_loss\n"
+        "0,10,3.5,,,3.0\n1,20,3.25,3.4,3.75,3.1\n",
         '"Step","run - train/loss","run - train/loss__MIN","run - eval/loss"\n'
         '"10","3.5","3.5",""\n"20","3.25","3.1","3.75"\n',
         "loss\tvalid_loss\tstep\n3.25\t3.75\t20\n3.5\t\t10\n",
     ],
-    ids=["plain", "semicolons", "W&B", "tabs"],
+    ids=["plain", "semicolons", "Lightning", "W&B", "tabs"],
 )
 def test_a_table_with_a_step_and_a_loss_is_read(text):
     (curve,) = ask(["read", "a.csv", text])
@@ -219,7 +221,7 @@ def test_what_tensorboard_exports_is_read():
     "name, text, told",
     [
         ("log.jsonl", " \n", "log.jsonl is empty. Choose the log file"),
-        ("a.bin", "PK\x00\x01", "a.bin is not a text file. Choose log.jsonl"),
+        ("a.bin", "PK\x00\x01", "a.bin is not a text file in UTF-8. Choose"),
         ("notes.txt", "It went well.\n", 'line of notes.txt is "It went well.", and not the head'),
         ("a.csv", "epoch,loss\n1,2\n", "has no column of steps. Its columns are epoch, loss."),
         ("a.csv", "step,rate\n1,2\n", "a.csv has no loss. Its fields are: step, rate."),
@@ -248,6 +250,18 @@ def test_a_file_that_is_no_curve_is_refused_in_a_sentence(name, text, told):
 )
 def test_the_size_of_the_vocabulary_is_found_or_not(name, text, size):
     assert ask(["size", name, text]) == [size]
+
+
+def test_in_a_folder_the_log_and_the_settings_are_found():
+    run = {
+        "log.jsonl": "", "notes.txt": "", "model": {"config.json": "", "model.safetensors": ""},
+        "checkpoints": {"step-30": {"state.pt": "", "trainer_state.json": ""}},
+    }  # fmt: skip
+    folder, alone = ask(["collect", "run", run], ["collect", "notes.txt", ""])
+    assert set(folder) == {
+        "run/log.jsonl", "run/model/config.json", "run/checkpoints/step-30/trainer_state.json"
+    }  # fmt: skip
+    assert alone == ["notes.txt"]
 
 
 # ------------------------------------------------------------------------------------ lines

@@ -73,13 +73,13 @@ const NO_NUMBERS = [UNKNOWN, "The file holds no loss that is a number."];
 
 const CHECKS = [
   ["broken", "Is every loss a number?", "rate", isBroken],
-  ["start", "Does it start near ln V?", "vocabulary", startsHigh],
-  ["chance", "Does it leave ln V?", "rate", staysAtChance],
-  ["unigram", "Does it fall below the unigram line?", "rate", staysAtUnigram],
-  ["early", "Does it fall too fast?", "everywhere", fallsEarly],
-  ["good", "Is it too good?", "everywhere", isTooGood],
+  ["start", "Does the loss start near ln V?", "vocabulary", startsHigh],
+  ["chance", "Does the loss leave ln V?", "rate", staysAtChance],
+  ["unigram", "Does the loss fall below the unigram line?", "rate", staysAtUnigram],
+  ["early", "Does the loss fall too fast?", "everywhere", fallsEarly],
+  ["good", "Is the loss too good?", "everywhere", isTooGood],
   ["rises", "Does the held-out loss rise while the training loss falls?", "repeats", rises],
-  ["spikes", "Does it jump?", "rate", jumps],
+  ["spikes", "Does the loss jump?", "rate", jumps],
 ];
 
 function isBroken({ all, allHeld }) {

@@ -3,14 +3,12 @@
 import { WordPiece } from "../../fill_the_blank/page/wordpiece.js";
 import { drawCurve } from "./chart.js";
 import { SECTIONS, check, linkTo, unigramLine } from "./checks.js";
+import { SETTINGS, collect } from "./folder.js";
 import { Unreadable, readCurve, vocabularySize } from "./read.js";
 import { unigramEntropy } from "./unigram.js";
 
 const BERT = 30522;
-// What is taken from a folder.
-const LOGS = /(^|\/)(log(\.\d+)?\.jsonl|trainer_state\.json)$|\.csv$/;
-const SETTINGS = /(^|\/)(config\.json|vocab\.txt)$/;
-const [LARGEST, DEPTH, SHOWN] = [50e6, 3, 500]; // bytes of a file, folders below, rows of the table
+const [LARGEST, SHOWN] = [50e6, 500]; // bytes of a file, rows of the table
 const WORDS = { found: "A fault", unknown: "Cannot tell", clear: "No fault" }; // in this order
 const MARKS = { found: "!", clear: "✓", unknown: "?" };
 
@@ -96,7 +94,7 @@ class Page {
       return;
     }
     const found = [];
-    for (const entry of entries) await collect(entry, found, 0);
+    for (const entry of entries) await collect(entry, found);
     if (!found.length) {
       this.refuse(
         `The folder ${entries[0].name} holds no log.jsonl, no trainer_state.json and no CSV ` +
@@ -297,24 +295,6 @@ const inOrder = (checks) =>
 
 const reading = (section) =>
   element("a", { href: linkTo(section) }, `Read more: ${SECTIONS[section][0]}`);
-
-/** The files of a folder that may be wanted, with their paths. */
-async function collect(entry, found, depth) {
-  if (entry.isFile) {
-    const path = entry.fullPath.slice(1);
-    if (depth && !LOGS.test(path) && !SETTINGS.test(path)) return;
-    const file = await new Promise((give, fail) => entry.file(give, fail));
-    found.push([depth ? path : file.name, file]);
-    return;
-  }
-  if (depth > DEPTH) return;
-  const reader = entry.createReader();
-  for (;;) {
-    const entries = await new Promise((give, fail) => reader.readEntries(give, fail));
-    if (!entries.length) return;
-    for (const one of entries) await collect(one, found, depth + 1);
-  }
-}
 
 /** The vocabulary of course-bert, which comes only when it is wanted. */
 function course() {

@@ -1,11 +1,15 @@
 // From a file to a curve: what `pretrain` writes, what transformers' Trainer writes, any CSV.
 
+const PRETRAIN = "a log of pretrain";
+const CARD = "the training log of a checkpoint";
+
 /** A file that cannot be read as a curve; the message says what to do. */
 export class Unreadable extends Error {}
 
 const STEP = /^(global[ _]?)?(step|steps|iteration|iterations|iter|update|updates)$/;
-const TRAINING = /^(train(ing)?[ _/.-]*)?loss$|^value$|^train(ing)?$/; // "value" is TensorBoard's
-const HELD_OUT = /(held|eval|val|valid|validation|test|dev)([ _/.-]|$)|loss$/;
+// TensorBoard names its column "value", and Lightning adds "_step".
+const TRAINING = /^(train(ing)?[ _/.-]*)?loss([ _]step)?$|^value$|^train(ing)?$/;
+const HELD_OUT = /^(held|eval|val|valid|validation|test|dev)([ _/.-]|$)/;
 // W&B adds __MIN and __MAX.
 const NOT_A_LOSS = /__(min|max)$|runtime|per_second|accuracy|perplexity/;
 
@@ -21,7 +25,7 @@ export function readCurve(name, text) {
   if (!plain) throw new Unreadable(`${name} is empty. Choose the log file of a training run.`);
   if (plain.includes("\0")) {
     throw new Unreadable(
-      `${name} is not a text file. Choose log.jsonl, trainer_state.json or a CSV file.`,
+      `${name} is not a text file in UTF-8. Choose log.jsonl, trainer_state.json or a CSV file.`,
     );
   }
   let kind, rows;
@@ -41,7 +45,7 @@ function fromJson(name, text) {
     const whole = parse(text);
     if (Array.isArray(whole)) return ["a list of rows", whole];
     if (Array.isArray(whole.log_history)) return ["the Trainer's log", whole.log_history];
-    if (Array.isArray(whole.history)) return ["a training log", whole.history];
+    if (Array.isArray(whole.history)) return [CARD, whole.history];
     if (!("step" in whole)) {
       throw new Unreadable(
         `${name} holds settings or other data, and no log. The Trainer writes its log into ` +
@@ -66,7 +70,7 @@ function fromJson(name, text) {
       );
     }
   });
-  return ["a log of pretrain", rows];
+  return [PRETRAIN, rows];
 }
 
 function fromTable(name, text) {
@@ -112,6 +116,8 @@ function cells(line, separator) {
 /** A column's name without what W&B puts before it ("run 3 - train/loss"), in small letters. */
 const plainName = (name) => name.split(" - ").at(-1).trim().toLowerCase();
 
+const isHeldOut = (key) => HELD_OUT.test(plainName(key));
+
 function curveOf(name, kind, rows) {
   if (!rows.length) {
     const where = kind === "a table" ? "below its head" : "yet";
@@ -127,9 +133,11 @@ function curveOf(name, kind, rows) {
       `The rows of ${name} have no step. Their fields are: ${found}. Name one of them step.`,
     );
   }
+  // In our own logs each further loss is that of a held-out set, under any name.
+  const ours = kind === PRETRAIN || kind === CARD;
   const trained = usable.find((key) => TRAINING.test(plainName(key)));
   const others = usable.filter(
-    (key) => key !== trained && /loss/.test(plainName(key)) && HELD_OUT.test(plainName(key)),
+    (key) => key !== trained && /loss$/.test(plainName(key)) && (ours || isHeldOut(key)),
   );
   // The Trainer closes its log with the mean of the whole run, which is no point of the curve.
   const held = others.filter((key) => !(key === "train_loss" && trained === "loss"));
@@ -138,8 +146,7 @@ function curveOf(name, kind, rows) {
   if (!training.length && !Object.values(heldOut).some((one) => one.length)) {
     throw new Unreadable(
       `${name} has no loss. Its fields are: ${found}. The training loss is read from a field ` +
-        "loss or train_loss, the held-out loss from eval_loss, val_loss or another name that " +
-        "ends in loss.",
+        "loss or train_loss, and the held-out loss from eval_loss, val_loss or held_out_loss.",
     );
   }
   return { name, kind, training, heldOut };
