@@ -242,6 +242,13 @@ def test_it_opens_where_the_readers_copies_are_and_no_solution_is_in_sight(open_
     assert not [name for name in seen_files(page) if "solution" in name]
 
 
+@pytest.mark.parametrize("name", [WITH_LAB.name, f"labs/{OTHER.name}"])
+def test_a_copy_that_was_only_opened_is_not_called_changed(open_notebook, name):
+    page = open_notebook(name)
+    page.wait_for_timeout(3000)  # JupyterLab writes what the kernel says about itself
+    assert page.locator(".jp-mod-dirty").count() == 0
+
+
 def test_a_question_answers_when_an_option_is_opened(open_notebook):
     page = open_notebook(WITH_LAB.name)
     option = page.locator(".jp-Notebook details", has_text="0.80 and 0.25")
