@@ -993,7 +993,7 @@ COMMANDS = {  # name: (function, modules it needs, its line in --help)
         ["jupyterlab", "ipykernel", "filelock"],
         "open your copies of the lessons in JupyterLab; options after -- go to JupyterLab",
     ),
-    "restore": (restore, ["filelock"], "get a fresh copy of a lesson or a lab, and keep yours"),
+    "restore": (restore, ["filelock"], "get a fresh copy of a lesson or a lab, beside your own"),
     "site": (site, SITE_MODULES, "build the course's web site"),
     "labs": (labs, ["torch", "psutil", "tqdm"], "get a lab, check it, mark a class"),
 }

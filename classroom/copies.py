@@ -7,6 +7,7 @@ when the course has a newer version. A copy into which the reader has written is
 
 import hashlib
 import json
+import platform
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
@@ -17,6 +18,18 @@ from mlm_lib.engine.files import write
 # What `put` has found or done.
 NEW, RENEWED, CURRENT, BEHIND = "new", "renewed", "current", "behind"
 STAMP = "copied"  # in the metadata of a copy: the fingerprint of its cells when it was made
+KERNEL = {  # as ipykernel describes itself
+    "kernelspec": {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"},
+    "language_info": {
+        "codemirror_mode": {"name": "ipython", "version": 3},
+        "file_extension": ".py",
+        "mimetype": "text/x-python",
+        "name": "python",
+        "nbconvert_exporter": "python",
+        "pygments_lexer": "ipython3",
+        "version": platform.python_version(),
+    },
+}
 
 
 def fingerprint(notebook: dict) -> str:
@@ -25,10 +38,20 @@ def fingerprint(notebook: dict) -> str:
     return hashlib.sha256(json.dumps(cells).encode()).hexdigest()
 
 
-def stamped(notebook: dict) -> dict:
-    """The notebook with its own fingerprint in its metadata."""
+def made(notebook: dict) -> dict:
+    """The copy of a notebook, with its own fingerprint in its metadata.
+
+    It also holds what JupyterLab would write into it on opening. Otherwise JupyterLab would call
+    the copy changed before the reader has done anything.
+    """
     course = notebook["metadata"].get("mlm_course", {}) | {STAMP: fingerprint(notebook)}
-    return notebook | {"metadata": notebook["metadata"] | {"mlm_course": course}}
+    cells = []
+    for cell in notebook["cells"]:
+        hidden = cell["metadata"].get("jupyter", {}).get("outputs_hidden")
+        more = {"collapsed": True} if hidden else {}
+        cells.append(cell | {"metadata": cell["metadata"] | more})
+    metadata = notebook["metadata"] | {"mlm_course": course} | KERNEL
+    return notebook | {"cells": cells, "metadata": metadata}
 
 
 def stamp(notebook: dict) -> str | None:
@@ -50,7 +73,7 @@ def put(path: Path, notebook: dict) -> str:
         OSError: the copy cannot be written. An older copy is still there.
     """
     if not path.exists():
-        write_notebook(path, stamped(notebook))
+        write_notebook(path, made(notebook))
         return NEW
     try:
         own = read_notebook(path)
@@ -60,7 +83,7 @@ def put(path: Path, notebook: dict) -> str:
     if now == fingerprint(notebook):
         return CURRENT
     if now == made_from:
-        write_notebook(path, stamped(notebook))
+        write_notebook(path, made(notebook))
         return RENEWED
     return CURRENT if made_from in (None, fingerprint(notebook)) else BEHIND
 
@@ -74,7 +97,7 @@ def restore(path: Path, notebook: dict) -> Path | None:
         if kept.exists():
             raise Refused(f"{kept.name} is there already; give the same command again")
         path.rename(kept)
-    write_notebook(path, stamped(notebook))
+    write_notebook(path, made(notebook))
     return kept
 
 

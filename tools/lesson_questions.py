@@ -38,7 +38,7 @@ def source(number):
     """The text of the cell."""
     parts = [HEADING, f"{INTRODUCTION} Choose an answer, and then open it."]
     for place, one in enumerate(questions(number, "site"), 1):
-        parts.append(f"**{place}.** {one.ask}")
+        parts += [f"### Question {place}", one.ask]
         parts += [fold(option, letter) for letter, option in zip("ABCD", one.options)]
     return "\n\n".join(parts)
 

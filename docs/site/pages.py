@@ -1,8 +1,8 @@
 """Gathers the pages of the site in one folder, from which Sphinx builds the site.
 
 The pages of docs/ are at the top of the folder. Lessons are in `notebooks/` and the students'
-editions of the labs in `notebooks/labs/`, as in the repository, so that the links between them
-hold. A page for each module of the package is written into `api/`.
+editions of the labs in `notebooks/labs/`, as a reader has them in `work/`, so that the links
+between them hold. A page for each module of the package is written into `api/`.
 """
 
 import json

@@ -1,5 +1,6 @@
-"""JupyterLab as `course.py open` opens it: a lesson and a lab run from the first cell to the last,
-and nobody outside this machine is asked for anything."""
+"""JupyterLab as `course.py open` opens it: a reader's copies of a lesson and of a lab run from the
+first cell to the last, their links lead to copies, and nobody outside this machine is asked for
+anything."""
 
 import contextlib
 import json
@@ -18,8 +19,10 @@ from notebook_form import normalised, read, text
 
 ROOT = Path(__file__).resolve().parents[2]
 LESSON = ROOT / "notebooks" / "00_start_here.ipynb"
+WITH_LAB = ROOT / "notebooks" / "02_masking.ipynb"
 LONG_LINES = ROOT / "notebooks" / "09_pretraining.ipynb"
-LAB = ROOT / "notebooks" / "labs" / "02_masking_lab.ipynb"
+LAB = ROOT / "classroom" / "solutions" / "02_masking_lab.ipynb"
+OTHER = LAB.with_name("03_labels_lab.ipynb")
 
 pytestmark = [
     pytest.mark.site,
@@ -51,16 +54,18 @@ SCROLL = """() => {
 
 @pytest.fixture(scope="module")
 def house(tmp_path_factory):
-    """A folder with a home that is empty, the notebooks, and what listens to the server."""
+    """A folder with a home that is empty, a course of three lessons and two labs, and what listens
+    to the server. The reader has solved lab 02, and has never opened the others."""
     folder = tmp_path_factory.mktemp("house")
-    for name in ("home", "listener", "course/notebooks", "course/docs"):
+    for name in ("home", "listener", "course/docs", "course/work/labs"):
         (folder / name).mkdir(parents=True)
     shutil.copy(ROOT / "docs" / "glossary.md", folder / "course" / "docs")
     (folder / "listener" / "sitecustomize.py").write_text(LISTENER)
-    for path in (LESSON, LONG_LINES, LAB):
-        (folder / "course" / "notebooks" / path.name).write_text(
-            text(normalised(read(path), path)), "utf-8"
-        )
+    for path in (LESSON, WITH_LAB, LONG_LINES, LAB, OTHER):
+        place = folder / "course" / path.relative_to(ROOT)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(text(normalised(read(path), path)), "utf-8")
+    shutil.copy(folder / "course" / LAB.relative_to(ROOT), folder / "course" / "work" / "labs")
     return folder
 
 
@@ -71,7 +76,7 @@ def server(house):
     env |= {"HOME": str(house / "home"), "ASKED": str(house / "asked.txt")}
     env["PYTHONPATH"] = os.pathsep.join([str(house / "listener"), str(ROOT)])
     command = [sys.executable, ROOT / "course.py", "open", "--here", "--notebooks"]
-    command += [house / "course", "--", "--no-browser", "--port=0"]
+    command += [house / "course" / "notebooks", "--", "--no-browser", "--port=0"]
     env["JUPYTERLAB_WORKSPACES_DIR"] = str(house / "workspaces")  # and not this checkout's
     log = house / "log.txt"
     with (
@@ -112,8 +117,8 @@ def wait_for(look, seconds, told=str):
 
 @pytest.fixture
 def open_notebook(server):
-    """Opens a notebook in a window too narrow for a line of 100 characters; at the end nothing may
-    have gone wrong."""
+    """Opens a notebook, or with "" only JupyterLab, in a window too narrow for a line of 100
+    characters; at the end nothing may have gone wrong."""
     address, token = server
     with launched() as browser:
         page = browser.new_page(viewport={"width": 1024, "height": 768})
@@ -121,9 +126,10 @@ def open_notebook(server):
         found = watch(page, address)
 
         def open_(name):
-            page.goto(f"{address}/lab/tree/notebooks/{name}?token={token}&reset")
-            page.wait_for_selector(".jp-Notebook .jp-CodeCell .cm-content")
-            page.wait_for_selector("text=/Python 3 .ipykernel. . Idle/")
+            page.goto(f"{address}/lab/tree/work/{name}?token={token}&reset")
+            if name:
+                page.wait_for_selector(".jp-Notebook .jp-CodeCell .cm-content")
+                page.wait_for_selector("text=/Python 3 .ipykernel. . Idle/")
             return page
 
         yield open_
@@ -152,10 +158,10 @@ def picture_is_seen(page):
     return image.is_visible() and image.evaluate("image => image.naturalWidth") > 300
 
 
-@pytest.mark.parametrize("path", [LESSON, LAB], ids=lambda path: path.stem)
-def test_it_runs_from_the_first_cell_to_the_last(open_notebook, server, house, path):
-    page = open_notebook(path.name)
-    copy = house / "course" / "notebooks" / path.name
+@pytest.mark.parametrize("name", [LESSON.name, f"labs/{LAB.name}"])
+def test_it_runs_from_the_first_cell_to_the_last(open_notebook, server, house, name):
+    page = open_notebook(name)
+    copy = house / "course" / "work" / name
     choose(page, "Edit", "Clear Outputs of All Cells")
 
     def cleared():
@@ -207,6 +213,50 @@ def test_a_term_leads_to_its_entry_in_the_glossary(open_notebook):
     room = page.locator(".jp-MarkdownViewer").bounding_box()
     wait_for(lambda: entry.bounding_box()["y"] < room["y"] + room["height"], 20)
     assert entry.bounding_box()["y"] >= room["y"], "it is the first that is seen, or near it"
+
+
+def seen_files(page):
+    return page.locator(".jp-DirListing-itemText").all_inner_texts()
+
+
+def scroll_to(page, found):
+    """Scroll down a notebook until an element exists: only the cells near the window do."""
+    for _ in range(200):
+        if found.count() or page.evaluate(SCROLL):
+            break
+        page.wait_for_timeout(50)
+    found.scroll_into_view_if_needed()
+
+
+def test_it_opens_where_the_readers_copies_are_and_no_solution_is_in_sight(open_notebook):
+    """The way of a student: from the first page to the lesson, and from there to the lab."""
+    page = open_notebook("")
+    page.locator(".jp-DirListing-item", has_text=WITH_LAB.name).wait_for()
+    assert seen_files(page) == ["labs", LESSON.name, WITH_LAB.name, LONG_LINES.name]
+    page.locator(".jp-DirListing-item", has_text=WITH_LAB.name).dblclick()
+    page.wait_for_selector(".jp-Notebook .jp-CodeCell .cm-content")
+    link = page.locator(".jp-Notebook a", has_text=re.compile("^the lab$"))
+    scroll_to(page, link)
+    link.click()
+    page.locator(".lm-TabBar-tabLabel", has_text=LAB.name).wait_for()
+    assert not [name for name in seen_files(page) if "solution" in name]
+
+
+@pytest.mark.parametrize("name", [WITH_LAB.name, f"labs/{OTHER.name}"])
+def test_a_copy_that_was_only_opened_is_not_called_changed(open_notebook, name):
+    page = open_notebook(name)
+    page.wait_for_timeout(3000)  # JupyterLab writes what the kernel says about itself
+    assert page.locator(".jp-mod-dirty").count() == 0
+
+
+def test_a_question_answers_when_an_option_is_opened(open_notebook):
+    page = open_notebook(WITH_LAB.name)
+    option = page.locator(".jp-Notebook details", has_text="0.80 and 0.25")
+    scroll_to(page, option)
+    why = option.locator("p", has_text=re.compile("^Right"))
+    assert not why.is_visible()
+    option.locator("summary").click()
+    assert why.is_visible()
 
 
 def test_nobody_outside_was_asked_and_the_readers_own_settings_are_as_they_were(house, server):

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from notebook_form import read
 
+from classroom.questions import HEADING
+
 LESSONS = sorted((Path(__file__).parents[2] / "notebooks").glob("[0-9][0-9]_*.ipynb"))
 NUMBER = re.compile(r"(?<![\w.,/-])[-−]?\d[\d,]*(?:\.\d+)?(?:e-?\d+)?(?![\w/]|\.\d)%?")
 COMMAND = re.compile(  # what a reader types, or the name of a lesson or lab, states no result
@@ -62,7 +64,7 @@ def strays(lesson):
     with_output = [i for i, cell in enumerate(lesson.cells) if printed(cell)]
     found = []
     for place, cell in enumerate(lesson.cells):
-        if cell.cell_type != "markdown" or cell.source.startswith(("## References", "# ")):
+        if cell.cell_type != "markdown" or cell.source.startswith(("## References", "# ", HEADING)):
             continue
         before = [i for i in with_output if i < place][-2:]
         after = [i for i in with_output if i > place][:1]

@@ -181,6 +181,7 @@ def test_a_lesson_ends_with_its_questions_and_their_answers_in_a_fold(pages, les
         told = "".join(f"{'Wrong' if o.mistake else 'Right'}. {o.because}" for o in one.options)
         code = one.ask.replace("```python", "")
         assert bare(f"{code}{says}Show the key{told}") in text, one.ask
+        assert text.count(bare(code)) == 1, "the lesson's own cell of questions is left out"
     assert len(page.classed("right")) == 2 * 3 and len(page.classed("wrong")) == 2 * 9
     for one in questions(lesson.name[:2], "teacher"):
         assert bare(one.ask.replace("```python", "")) not in text, "this one is for a class"
