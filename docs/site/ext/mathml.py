@@ -4,14 +4,21 @@ from docutils import nodes
 from docutils.utils.math.latex2mathml import tex2mathml
 
 
+def markup(formula, block=False):
+    """A formula in LaTeX as MathML, in a line of its own if `block`."""
+    made = tex2mathml(formula)
+    if block:
+        made = f"<div>{made}</div>".replace("<math ", '<math display="block" ', 1)
+    return made
+
+
 def inline(translator, node):
-    translator.body.append(tex2mathml(node.astext()))
+    translator.body.append(markup(node.astext()))
     raise nodes.SkipNode
 
 
 def block(translator, node):
-    formula = tex2mathml(node.astext()).replace("<math ", '<math display="block" ', 1)
-    translator.body.append(f"<div>{formula}</div>")
+    translator.body.append(markup(node.astext(), block=True))
     raise nodes.SkipNode
 
 
