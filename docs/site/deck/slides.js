@@ -23,9 +23,16 @@ const HEIGHT = 720;
 // its size wide. Lines that would need letters below 16 px are broken.
 function fitWidth(block, letters) {
   const longest = Math.max(...block.textContent.split("\n").map((line) => line.length));
-  const size = Math.floor(Math.min(letters, 1230 / (0.61 * longest)));
-  block.style.fontSize = `${Math.max(size, 16)}px`;
+  const size = Math.floor(1230 / (0.61 * longest));
+  block.style.fontSize = `${size < 16 ? 0.9 * letters : Math.min(letters, size)}px`;
   block.style.whiteSpace = size < 16 ? "pre-wrap" : "pre";
+}
+
+// Formulas and tables are not broken.
+function isWide(slide) {
+  const right = slide.getBoundingClientRect().right + 1;
+  const wide = (one) => one.getBoundingClientRect().right > right;
+  return [...slide.querySelectorAll("math, table")].some(wide);
 }
 
 // The largest letters, and then the largest figure, with which a slide is on the screen.
@@ -33,18 +40,20 @@ function fit(slide) {
   for (let letters = 36; letters >= 20; letters -= 1) {
     slide.style.fontSize = `${letters}px`;
     for (const block of slide.querySelectorAll("pre")) fitWidth(block, letters * 0.8);
-    for (let figure = 560; figure >= (letters > 24 ? 400 : 260); figure -= 20) {
+    const least = letters > 28 ? 480 : letters > 24 ? 400 : 260;
+    for (let figure = 620; figure >= least; figure -= 20) {
       slide.style.setProperty("--figure", `${figure}px`);
-      if (slide.scrollHeight <= HEIGHT) return;
+      if (slide.scrollHeight <= HEIGHT && !isWide(slide)) return;
     }
   }
 }
 
-Reveal.on("ready", () => {
-  const all = Reveal.isPrintView() ? Reveal.getSlides() : [Reveal.getCurrentSlide()];
-  all.forEach(fit);
+// A slide has no size before it is shown, and another one when its letters have been loaded.
+const sizes = new ResizeObserver((changed) => {
+  requestAnimationFrame(() => changed.map((one) => one.target).filter(isShown).forEach(fit));
 });
-Reveal.on("slidechanged", (event) => fit(event.currentSlide));
+const isShown = (slide) => slide.clientHeight > 0;
+Reveal.on("ready", () => Reveal.getSlides().forEach((slide) => sizes.observe(slide)));
 
 Reveal.initialize({
   width: 1280,

@@ -1,12 +1,15 @@
 """Formulas as MathML, which browsers draw by themselves: no script, no font, no other host."""
 
+import re
+
 from docutils import nodes
 from docutils.utils.math.latex2mathml import tex2mathml
 
 
 def markup(formula, block=False):
     """A formula in LaTeX as MathML, in a line of its own if `block`."""
-    made = tex2mathml(formula)
+    # The converter takes the two digits of \frac49 for one number, and LaTeX for two.
+    made = tex2mathml(re.sub(r"(\\[dt]?frac)(\d)(\d)", r"\1{\2}{\3}", formula))
     if block:
         made = f"<div>{made}</div>".replace("<math ", '<math display="block" ', 1)
     return made
