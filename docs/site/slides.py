@@ -46,9 +46,8 @@ def page(lesson: Path) -> str:
         cell.source = for_site(cell.source) if cell.cell_type == "markdown" else cell.source
     title, promise = notebook.cells[0].source.split("\n\n")[:2]
     title = title.removeprefix("# ")
-    notebook.cells[0].source = (
-        f"# [{title}](../notebooks/{lesson.stem}.html)\n\n{BOLD.match(promise)[0]}\n\n*{KEYS}*"
-    )
+    heading = f"# [{title}](../notebooks/{lesson.stem}.html)"
+    notebook.cells[0].source = f"{heading}\n\n{BOLD.match(promise)[0]}\n\n*{KEYS}*"
     notebook.metadata["title"] = title
     exporter = SlidesExporter(
         template_name=DECK.name,
