@@ -72,6 +72,8 @@ def normalised(notebook, path=None):
         kept = {"tags": tags} if tags else {}
         if "mlm_course" in cell.metadata:  # such as the tolerance of its numbers on another device
             kept["mlm_course"] = cell.metadata["mlm_course"]
+        if "slideshow" in cell.metadata:  # what the cell is on the lesson's slides
+            kept["slideshow"] = {"slide_type": cell.metadata["slideshow"]["slide_type"]}
         if FOLDED in (tags or []):  # the site reads the tag, and JupyterLab reads this
             kept["jupyter"] = {"outputs_hidden": True}
         if SET_UP in (tags or []):
@@ -82,6 +84,8 @@ def normalised(notebook, path=None):
             kept["mystnb"] = prompts(f"what answers task {answers}")
         if is_guard(cell):
             kept["jupyter"] = {"source_hidden": True}
+            if not lab:
+                kept["slideshow"] = {"slide_type": "skip"}
         if lab and cell.cell_type == "code" and not mark_of(cell):
             given += not is_guard(cell)  # the cell that installs the course comes first, as 0
             kept |= {"nbgrader": restored(f"given-{lab}-{given}")}
