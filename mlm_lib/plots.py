@@ -154,7 +154,8 @@ def dots(names, values, *, xlabel, reference=None, reference_name="", color=OURS
         label |= {"va": "center", "fontsize": 10}
         ax.annotate(two_digits(value), (value, place), **label, **OFFSET)
     ax.set_xscale("log")
-    ax.set_xlim(min([*values, reference or min(values)]) / 6, max(values) * 3)
+    # A long label such as 0.0000058 needs the room of a power of ten on its left.
+    ax.set_xlim(min([*values, reference or min(values)]) / 15, max(values) * 3)
     ax.grid(axis="y", color="#E5E5E5")
     tell(ax, f"Dots, {xlabel}: {_pairs(names, values)}.")
     return _reference_line(ax, reference, reference_name)

@@ -31,7 +31,8 @@ def figures(notebook):
 
 
 def words(figure):
-    """(word, its colour, the colour under its first letter) of each text of a figure."""
+    """(word, its colour, the colour under its first letter) of each text of a figure. Pixels of an
+    image, such as those of a heat map, are not looked at."""
     surfaces, found = [((-9e9, -9e9, 9e9, 9e9), "#ffffff")], []
 
     def walk(element, left, top):

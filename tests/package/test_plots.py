@@ -123,6 +123,9 @@ def test_dots_stand_on_a_logarithmic_axis_in_the_order_given():
     heights = dict(zip([label.get_text() for label in ax.get_yticklabels()], ax.get_yticks()))
     assert heights["first"] > heights["second"]
     assert [text.get_text() for text in ax.texts][:2] == ["0.4", "0.000006"]
+    ax.figure.draw_without_rendering()
+    left = min(text.get_window_extent().x0 for text in ax.texts[:2])
+    assert left > ax.get_window_extent().x0, "a label does not lie on the axis"
     assert [text.get_ha() for text in ax.texts][:2] == ["left", "right"], "off the dashed line"
 
 
