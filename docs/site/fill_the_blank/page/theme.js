@@ -1,5 +1,5 @@
-// A plain script, before the page is drawn: the theme that the reader chose on the site, which keeps
-// the choice in localStorage. Without a choice the theme is that of the device.
+// The theme that the reader chose on the site, which keeps the choice in localStorage. Without a
+// choice the theme is that of the device. A plain script, so that it runs before the page is drawn.
 function followTheSite() {
   let chosen = null;
   try {
