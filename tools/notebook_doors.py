@@ -26,7 +26,7 @@ except ModuleNotFoundError:
     import importlib, pathlib, subprocess, sys
 
     copies = [folder for folder in pathlib.Path.cwd().parents if (folder / "mlm_lib").is_dir()]
-    sys.path += map(str, copies[:1])  # inside a copy of the whole course: that one
+    sys.path += map(str, copies[:1])  # use the copy of the course that holds this notebook
     if not copies:
         print("pip gets the course; this takes a minute or two.")
         course = "git+{REPOSITORY}"
