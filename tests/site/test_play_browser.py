@@ -307,11 +307,11 @@ def test_the_unigram_line_is_computed_from_a_text(open_page):
 
 def test_a_held_out_loss_can_be_chosen_where_there_are_two(open_page):
     page = open_page(CURVE)
-    give(page, a_csv="step,loss,a_loss,b_loss\n10,9,9,8\n20,8,9.5,7\n")
-    page.select_option("#held", "b_loss")
+    give(page, a_csv="step,loss,eval_a_loss,eval_b_loss\n10,9,9,8\n20,8,9.5,7\n")
+    page.select_option("#held", "eval_b_loss")
     check = page.locator('[data-check="rises"]')
     assert "ends at 7.00" in check.inner_text()
-    page.select_option("#held", "a_loss")
+    page.select_option("#held", "eval_a_loss")
     assert "ends at 9.50" in check.inner_text()
 
 
