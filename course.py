@@ -15,9 +15,9 @@ Every command first makes the folder `.venv` if there is none, renews it if pypr
 constraints.txt has changed, and then runs inside it. With `--here` it uses the interpreter that you
 started it with and sets nothing up: for conda, Colab, or a GPU machine that is already prepared.
 
-A torch that the starting interpreter can already import is kept. Otherwise `--cpu` installs the CPU
-build of torch, and `--cuda` installs its CUDA build. If neither is given, Linux gets the CUDA build
-only where there is an NVIDIA driver.
+If the Python that runs course.py already has torch, this torch is used. Otherwise `--cpu` installs
+the CPU build of torch, and `--cuda` installs its CUDA build. If neither is given, Linux gets the
+CUDA build only where there is an NVIDIA driver.
 
 Exit status: 0 if all went well, 1 if something failed, 2 if the request cannot be met, 130 after
 Ctrl-C.
@@ -944,7 +944,7 @@ COMMANDS = {  # name: (function, modules it needs, its line in --help)
     "open": (
         open_lessons,
         ["jupyterlab", "ipykernel"],
-        "open the lessons in JupyterLab, and hand on its options",
+        "open the lessons in JupyterLab; options after -- go to JupyterLab",
     ),
     "site": (site, SITE_MODULES, "build the course's web site"),
     "labs": (labs, ["torch", "psutil", "tqdm"], "get a lab, check it, mark a class"),

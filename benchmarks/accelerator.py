@@ -5,6 +5,7 @@ the operations of a step's matrix products (lesson 19 counts them) over those th
 products reach in the same run. With `--quick` sizes are tiny, so that a CPU can try all of it.
 """
 
+import gc
 import time
 
 import torch
@@ -32,17 +33,18 @@ def rows(args):
     for name, (shape, share, times) in SHAPES.items():
         shape = TINY if args.quick else shape
         tokens = shape.batch * shape.length
-        theirs, ours, asked = steps(shape, args.device)
-        row = compared(f"training step, {name}", "bf16", "transformers", (theirs, ours),
+        batch, asked = random_batch(shape, args.device)
+        sides = [step_of(new().to(args.device), batch, args.device) for new in makers(shape)]
+        row = compared(f"training step, {name}", "bf16", "transformers", sides,
                        tokens=tokens, warm_up=5, least=20, quick=args.quick)  # fmt: skip
         yield row
+        del sides
         reached = row.ours / tokens * operations(shape, asked) / 1e12
         what = f"products of a step, {name}"
         yield Row(what, "bf16", "the peak", top, reached, "10¹² operations/s", share)
         if args.device == "cuda":
-            pair = (most_memory(side) / 1e6 for side in (theirs, ours))
+            pair = (most_memory(new, batch, args.device) / 1e6 for new in makers(shape))
             yield Row(f"peak memory of a step, {name}", "bf16", "transformers", *pair, "MB", 1.0)
-        del theirs, ours
         yield loops(f"loop, {name}", "bf16", "bf16", shape, random_data(shape, 40 * shape.batch),
                     at_least=times, device=args.device, quick=args.quick)  # fmt: skip
     yield without_padding(args)
@@ -90,21 +92,31 @@ def step_of(model, batch, device):
     return run
 
 
-def steps(shape, device):
-    """Both sides' step on one batch from the same weights, and how many places it asks."""
+def random_batch(shape, device):
+    """A batch of random ids, and how many places it asks."""
     ids = torch.randint(5, shape.vocab_size, (shape.batch, shape.length), device=device)
     labels = torch.where(torch.rand(ids.shape, device=device) < ASKED, ids, IGNORE)
     batch = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "labels": labels}
-    theirs = shape.new()
-    sides = [step_of(model.to(device), batch, device) for model in (theirs, from_hf(theirs))]
-    return *sides, (labels != IGNORE).sum().item()
+    return batch, (labels != IGNORE).sum().item()
 
 
-def most_memory(step):
-    """The most bytes that torch held on the device during a step."""
+def makers(shape):
+    """Two functions that make their model and ours, with the same weights at each call."""
+    return shape.new, lambda: from_hf(shape.new())
+
+
+def most_memory(new, batch, device):
+    """The most bytes that a model, its optimizer and a step hold on the device.
+
+    What is there before the model is made does not count, so that no other model is measured.
+    """
+    gc.collect()
+    before = torch.cuda.memory_allocated()
+    step = step_of(new().to(device), batch, device)
+    step()  # the first one, in which AdamW makes its two means
     torch.cuda.reset_peak_memory_stats()
     step()
-    return torch.cuda.max_memory_allocated()
+    return torch.cuda.max_memory_allocated() - before
 
 
 def without_padding(args):

@@ -40,7 +40,7 @@ def rows(args):
     taken, _ = precision_taken("cpu")
     for precision in ("fp32", "bf16"):
         yield compared(
-            "training step of ours, V = 8,192", f"auto ({taken})", f"ours in {precision}",
+            "training step, both sides ours, V = 8,192", f"auto ({taken})", f"ours in {precision}",
             [our_step(precision), our_step(taken)], at_least=AUTO_CLAIM, least=15, seconds=25.0,
             quick=args.quick,
         )  # fmt: skip

@@ -195,10 +195,10 @@ def one_mask(real, *parts):
 
 
 WAYS = {
-    "one call a length": by_length,
-    "one call a document": one_by_one,
+    "attention called once for each length": by_length,
+    "attention called once for each document": one_by_one,
     "padded for attention only": padded_again,
-    "one row and a mask": one_mask,
+    "all documents in one row, with a mask": one_mask,
 }
 
 if __name__ == "__main__":

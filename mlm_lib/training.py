@@ -148,7 +148,8 @@ def train(model, dataset, collator, config, *, out=None, resume=False, evaluate=
 # The learning rate after the warm-up. `done` is the fraction of the remaining budget that is used,
 # and the result is multiplied by the peak learning rate. A cosine falls slowly, fast, and slowly
 # again (Loshchilov & Hutter 2017). "wsd" (warm-up, stable, decay) falls only in the last fifth (Hu
-# et al. 2024). Up to there no step depends on the length of the run, so a run can be lengthened.
+# et al. 2024). Between the warm-up and this fall no step depends on the length of the run, so the
+# run can be lengthened there. A warm-up that is a fraction of the budget does depend on the length.
 SCHEDULES = {
     "linear": lambda done: 1 - done,
     "cosine": lambda done: 0.5 * (1 + math.cos(math.pi * done)),
@@ -185,7 +186,8 @@ class TrainingConfig:
         seconds: stop after this much wall-clock time, counting all resumed runs together. The
             schedule then follows the clock, so two runs no longer agree to the bit.
         schedule: how the learning rate changes after the warm-up: "linear", "cosine", "constant",
-            or "wsd" (warm-up, stable, decay: constant, with a fall in the last fifth).
+            or "wsd" (warm-up, stable, decay), which is constant, and falls in the last fifth of the
+            budget that follows the warm-up.
         device: "auto", "cpu", "cuda" or "mps". "auto" is a GPU if there is one, and otherwise the
             CPU.
         max_grad_norm: gradients with a larger norm are scaled down to this norm.

@@ -74,18 +74,22 @@ that they caught what they had missed.
 
 After the fifth round, two of these people went on. They knew by then what the messages of the
 checks say, and found some forty mistakes that passed. Most of these were at the edges: a batch of
-one row, a loss of 0, the first block. By now 35 of them are caught.
+one row, a loss of 0, the first block. By now 35 of them are caught, and the others still pass.
+
+The tests keep only two to four right answers for each task. So they try fewer right answers than
+the table shows.
 
 ## What the checks do not catch
 
 - **Expect a few mistakes in a hundred to pass.** In the last two rounds, 11 of 360 wrong answers
   passed at first.
-- One wrong answer of the five rounds still passes. It seeds a generator with a hash of two numbers,
-  and this hash is the same for two different pairs of numbers only very rarely.
+- One wrong answer of the five rounds still passes. It seeds a generator with a hash of two numbers.
+  Two different pairs of numbers can have the same hash, but this is so rare that the checks do not
+  see it.
 - Two right answers still fail, because they keep more in memory than their task allows.
 - Two answers of the fifth round count as right here, although the people who wrote them meant them
-  to be wrong. An equal answer had been accepted before. One uses `casefold` in task 10.1, and the
-  other counts rows that get no gradient in task 12.4.
+  to be wrong, because the same answer had been accepted in an earlier round. One uses `casefold`
+  in task 10.1, and the other counts rows that get no gradient in task 12.4.
 
 ## The mistakes, task by task
 

@@ -14,6 +14,13 @@ Trains a masked language model on your texts, and saves it so that transformers 
 FOLDER gets a log (log.jsonl), the vocabulary (tokenizer/), checkpoints from which an interrupted
 run can go on (checkpoints/) and, at the end, the model (model/)."""
 EXAMPLES = """\
+files of texts:
+  .txt, .text           Blank lines separate the texts. Without blank lines, each line is a text.
+  .csv, .tsv, .jsonl, .json, .parquet
+                        Each row of the table is a text. The column 'text' is read, or another one
+                        if its name follows after a colon, as in films.csv:body.
+  .gz                   One of the files above that was packed, except .parquet.
+
 examples:
   A small new model, from a text file with one text per line:
     python -m mlm_lib.pretrain --corpus my_texts.txt --steps 2000 --out my-run
@@ -24,21 +31,20 @@ examples:
         --learning-rate 5e-5 --out further
 
 All other settings (the sizes of the model, the masking, several corpora at once) belong in a
-recipe, a file that --config reads. data/course-bert/recipe.toml is an example. The exit status is 0
-after a run that reached its end, 1 after an error, 2 after an option that does not exist, and 130
-after Ctrl-C."""
+recipe, a file that --config reads. docs/scaling.md explains an example.
+
+The exit status is 0 after a run that reached its end, 1 after an error, 2 after an option that does
+not exist, 130 after Ctrl-C, and 143 after SIGTERM, with which a batch system ends a job. Under
+torchrun the exit status is that of torchrun."""
 
 # {group: {name: arguments of `add_argument`}}. The help texts state the defaults of
 # `TrainingConfig` and of `DEFAULTS` in recipe.py; a test compares them.
 OPTIONS = {
     "what is trained, on what": {
         "corpus": {
-            "help": "a text file (.txt, .text), in which blank lines separate the texts; without "
-            "blank lines, each line is a text; a table (.csv, .tsv, .jsonl, .json, .parquet), of "
-            "which the column 'text' is read; FILE:COLUMN for another column; one of these files "
-            "packed as .gz, except .parquet; a folder of such files; hub:NAME for a data set of "
-            "the Hugging Face hub; or one of the course's own corpora, which are called grammar, "
-            "reviews and docs (default: grammar)"
+            "help": "the texts: a file, a folder of files, hub:NAME for a data set of the Hugging "
+            "Face hub, or one of the course's own corpora, which are called grammar, reviews and "
+            "docs. Which files are read, and how, is explained below (default: grammar)"
         },
         "prepared": {
             "metavar": "FOLDER",
@@ -53,8 +59,9 @@ OPTIONS = {
         },
         "config": {
             "metavar": "FILE",
-            "help": "a recipe, which is a TOML file with more settings; if an option is in the "
-            "recipe as well, the value on the command line counts",
+            "help": "a recipe, which is a TOML file with more settings. If an option is in the "
+            "recipe as well, the value on the command line counts; --corpus replaces all [[data]] "
+            "tables of the recipe",
         },
     },
     "how it is trained": {

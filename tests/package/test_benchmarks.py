@@ -5,11 +5,14 @@ import os
 import re
 import subprocess
 import sys
+import weakref
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import torch
 
+from benchmarks.accelerator import TINY, makers, most_memory, random_batch
 from benchmarks.turns import HEADER, Row, compared, line, report
 
 ROOT = Path(__file__).parents[2]
@@ -72,6 +75,26 @@ def test_sides_take_turns_and_rates_follow_from_their_medians():
     )  # fmt: skip
     assert order == ["them", "us"] * 5
     assert row.unit == "tokens/s" and row.low <= row.high
+
+
+def test_the_memory_of_a_step_is_that_of_one_model_alone(monkeypatch):
+    """On a pretended GPU, which holds the weights of all models that are alive."""
+    alive = weakref.WeakSet()
+
+    def held():
+        return sum(weight.nbytes for model in alive for weight in model.parameters())
+
+    def new():
+        model = makers(TINY)[1]()
+        alive.add(model)
+        return model
+
+    for name in ("memory_allocated", "max_memory_allocated"):
+        monkeypatch.setattr(torch.cuda, name, held)
+    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda: None)
+    other, (batch, _) = new(), random_batch(TINY, "cpu")
+    assert most_memory(new, batch, "cpu") == held()  # of two models alike, one is measured
+    assert set(alive) == {other}  # and it is gone afterwards
 
 
 @pytest.mark.slow

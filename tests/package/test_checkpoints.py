@@ -105,6 +105,15 @@ def test_a_log_that_no_checkpoint_belongs_to_is_kept_and_the_run_begins_anew(tmp
     assert old == ["of the 1. run", "of the 2. run", "of the 3. run"]
 
 
+def test_half_a_line_at_the_end_of_the_log_is_gone_after_resuming(tmp_path):
+    """The log is not flushed to the disk, so a power cut may leave half a line."""
+    go(tmp_path, steps=5, schedule="constant")
+    with open(tmp_path / "log.jsonl", "a") as log:
+        log.write('{"step": 6, "epo')
+    _, history = go(tmp_path, steps=7, schedule="constant", resume=True)
+    assert log_of(tmp_path) == history.rows
+
+
 @pytest.mark.filterwarnings("error")
 def test_where_no_row_would_be_lost_nothing_is_said_and_no_log_is_kept(tmp_path):
     (tmp_path / "log.jsonl").touch()  # of a run that was ended before its first row

@@ -1,12 +1,16 @@
-"""What docs/reliability.md promises of other machines, and that each test it names is there."""
+"""What docs/reliability.md promises of other machines, and what docs/scaling.md shows."""
 
 import ast
 import os
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
 from hub import answer_of, start
+
+from mlm_lib.corpus import load_corpus
+from mlm_lib.pretrain import pretrain
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "reliability.md").read_text(encoding="utf-8")
@@ -26,6 +30,21 @@ def test_the_plan_of_the_page_on_scaling_prints_what_stands_below_it(capsys):
     code, told = re.search(r"```python\n(.*?)```\n```\n(.*?)```", page, re.S).groups()
     exec(code)
     assert capsys.readouterr().out == told
+
+
+@pytest.mark.slow
+def test_the_recipe_of_the_page_on_scaling_makes_a_run(tmp_path, monkeypatch):
+    page = (ROOT / "docs" / "scaling.md").read_text(encoding="utf-8")
+    recipe = tomllib.loads(re.search(r"```toml\n(.*?)```", page, re.S)[1])
+    small = {"num_layers": 1, "hidden_size": 8, "num_heads": 1, "intermediate_size": 16}
+    recipe["model"] |= small
+    recipe["training"] |= {"steps": 2, "batch_size": 2, "device": "cpu", "progress": False}
+    monkeypatch.chdir(tmp_path)
+    Path("my_folder").mkdir()
+    texts = load_corpus("reviews")[:200]
+    Path("my_folder", "texts.txt").write_text("\n\n".join(texts), encoding="utf-8")
+    _, _, history = pretrain(recipe, "run")
+    assert history.step == 2 and Path("run/model/model.safetensors").is_file()
 
 
 @pytest.fixture(scope="module")

@@ -67,6 +67,14 @@ def test_the_check_of_a_fault_finds_it_and_no_other_does(page, fault, check):
             one(fault(batch))
 
 
+@pytest.mark.slow
+def test_eight_rows_are_learned_by_heart_only_at_the_lower_rate(page):
+    given = curves.new_model, curves.texts, curves.masking()
+    high, low = (page.loss_on_eight_rows(*given, rate) for rate in (0.1, 0.01))
+    unigram = STORED["landmarks"]["unigram entropy"]
+    assert low < 1 and high > unigram - 1
+
+
 def test_repeats_and_a_start_above_ln_v_are_found(page):
     page.check_repeats(["a", "b", "c"])
     with pytest.raises(AssertionError, match="33%"):
