@@ -41,6 +41,7 @@ folded_sections = {
     "notebooks/labs/*": 2,
     "your_own_work": 2,
     "instructors": 2,
+    "scaling": 2,
     "reliability": 2,
     "benchmarks": 2,
 }

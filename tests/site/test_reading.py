@@ -128,7 +128,12 @@ def test_a_link_to_a_section_opens_its_fold(open_page):
     fold = fold_of(page, "02.3 eighty, ten, ten")
     fold.locator("li").first.wait_for()
     assert page.locator("details.fold[open]").count() == 1
-    assert 0 <= fold.bounding_box()["y"] < 844
+    page.wait_for_function(
+        """() => {
+            const top = document.querySelector("details.fold[open]").getBoundingClientRect().top;
+            return top >= 0 && top < innerHeight;
+        }"""
+    )
 
 
 def test_a_link_on_the_page_opens_a_fold_as_well(open_page):

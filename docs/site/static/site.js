@@ -84,7 +84,7 @@ function openWhatIsLinked() {
   }
   const closed = [...around, ...(own ? [own] : [])].filter((fold) => !fold.open);
   for (const fold of closed) fold.open = true;
-  if (closed.length) target.scrollIntoView();
+  if (closed.length) target.scrollIntoView({ behavior: "instant" });
 }
 
 // Sphinx marks the words of a search ten milliseconds after the page is read.
