@@ -92,6 +92,20 @@ def test_tasks_are_numbered_asked_in_words_hinted_and_checked(key):
             assert all(node.msg for node in asserts), f"{task.name}: a check without a sentence"
 
 
+def test_a_check_that_passes_prints_its_points_and_nothing_else(key):
+    lab, expected = read_lab(labs()[key]), []
+    for task in lab.tasks:
+        for check in task.checks:
+            name = f"{task.name}, {check.label}" if check.label else task.name
+            of = "of the task's" if check.label else "of"
+            points = "point" if task.points == 1 else "points"
+            expected.append(f"Task {name}: right, {check.points} {of} {task.points} {points}.\n")
+    checks = [cell for cell in read(lab.path).cells if cell.source.startswith("# CHECK")]
+    assert [["".join(one.text) for one in cell.outputs] for cell in checks] == [
+        [e] for e in expected
+    ]
+
+
 def test_a_lab_opens_with_its_points_needs_and_the_time_of_its_tasks(key):
     lab = read_lab(labs()[key])
     first, second = read(lab.path).cells[:2]
