@@ -25,7 +25,8 @@ def set_questions(lesson, number):
     cells = [cell for cell in lesson.cells if not is_questions(cell)]
     end = next((i for i, c in enumerate(cells) if c.source.startswith("## References")), None)
     if end is not None:
-        cells.insert(end, nbformat.v4.new_markdown_cell(source(number)))
+        skipped = {"slideshow": {"slide_type": "skip"}}  # slides have no questions
+        cells.insert(end, nbformat.v4.new_markdown_cell(source(number), metadata=skipped))
     lesson.cells = cells
 
 
