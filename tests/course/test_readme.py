@@ -67,7 +67,7 @@ def test_badges_tell_of_this_repository():
 
 
 def test_what_is_told_stands_on_the_first_screens():
-    """What it is, the figure, how to get it, open it, run it and test it, and the map come first."""
+    """What it is, the figure, the commands that get, open, run and test it, and the map."""
     wanted = ["# Masked", "](docs/floor.svg)", "git clone", "course.py open  "]
     wanted += ["course.py run  ", "course.py test  ", "| 00 |"]
     places = [README.index(text) for text in wanted]
@@ -97,7 +97,7 @@ def test_the_sizes_of_the_set_up_are_those_of_course_py():
     told = " ".join(README.split())
     assert f"build is {course.CPU_SIZE} and the CUDA build {course.CUDA_SIZE}" in told
     disk = re.search(r"\((\d+ GB) with the CPU build of torch, (\d+ GB) with CUDA\)", SOURCE)
-    assert "Keep {} of the disk free for the CPU build, or {} for the".format(*disk.groups()) in told
+    assert f"Keep {disk[1]} of the disk free for the CPU build, or {disk[2]} for the" in told
 
 
 def test_the_time_of_a_run_is_the_sum_of_the_seconds_of_the_lessons():
