@@ -838,9 +838,9 @@ def failures(cases: list[tuple[str, str, str]]) -> list[str]:
 
 
 def lesson(args) -> int:
-    """With --text, write a lesson as a text file to edit. Without it, execute the edited text,
-    store it as the lesson, and test and compare it. The stored lesson stays as it was if a cell
-    fails."""
+    """With --text, write a lesson as a text file to edit. Without it, execute the edited text if it
+    is newer than the lesson, and otherwise the lesson. Store what was executed as the lesson, and
+    test and compare it. The stored lesson stays as it was if a cell fails."""
     path = lesson_or_lab(args)
     draft = ROOT / "build" / "lessons" / f"{path.stem}.py"
     copy = draft.with_suffix(".ipynb")

@@ -1,4 +1,4 @@
-"""README.md and docs/using.md: what they show and link to is there, what they say to run runs."""
+"""README.md, docs/using.md, CONTRIBUTING.md: what they show and link to is there, what they say to run runs."""
 
 import json
 import re
@@ -16,8 +16,9 @@ import course
 README = (ROOT / "README.md").read_text("utf-8")
 LESSONS = sorted((ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb"))
 USING = (ROOT / "docs" / "using.md").read_text("utf-8")
+CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
 SOURCE = (ROOT / "course.py").read_text("utf-8")
-COMMANDS = sorted(set(re.findall(r"python3 course\.py [^`\n]+", README + USING)))
+COMMANDS = sorted(set(re.findall(r"python3 course\.py [^`\n]+", README + USING + CONTRIBUTING)))
 BADGE = re.compile(r"^\[!\[([^\]]+)\]\(([^)]+)\)\]\(([^)]+)\)$", re.M)
 LINKS = sorted(set(re.findall(r"\]\(([^)]+)\)", README)))
 HEADING = re.compile(r"^## (.+)$", re.M)
