@@ -838,9 +838,9 @@ def failures(cases: list[tuple[str, str, str]]) -> list[str]:
 
 
 def lesson(args) -> int:
-    """With --text, write a lesson as a text file to edit. Without it, execute the edited text,
-    store it as the lesson, and test and compare it. The stored lesson stays as it was if a cell
-    fails."""
+    """With --text, write a lesson as a text file to edit. Without it, execute the edited text if it
+    is newer than the lesson, and otherwise the lesson. Store what was executed as the lesson, and
+    test and compare it. The stored lesson stays as it was if a cell fails."""
     path = lesson_or_lab(args)
     draft = ROOT / "build" / "lessons" / f"{path.stem}.py"
     copy = draft.with_suffix(".ipynb")
@@ -853,7 +853,14 @@ def lesson(args) -> int:
         steps["links"] = [sys.executable, ROOT / "tools" / "glossary_links.py", draft]
     else:
         shutil.copyfile(path, copy)
-        if draft.exists() and draft.stat().st_mtime > path.stat().st_mtime:
+        if draft.exists() and draft.stat().st_mtime <= path.stat().st_mtime:
+            # This is so after each store, but also if git has written a newer notebook meanwhile.
+            print(
+                f"{draft} is older than {path.name}, so it is not used: if it holds an edit that "
+                "is not yet stored, move it away, write the text again with --text, and repeat "
+                "the edit there."
+            )
+        elif draft.exists():
             back = ["jupytext", "--update", "--to", "ipynb", "--output", copy]
             steps["text"] = [*python, *back, draft]
         steps["execute"] = [sys.executable, ROOT / "tools" / "execute_notebook.py", copy, path]

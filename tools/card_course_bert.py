@@ -207,7 +207,8 @@ def main(name="course-bert", *more):
         found = [on_texts(model, tokenizer, texts, seed) for seed in seeds]
         tokens = sum(len(tokenizer.encode(text, add_special_tokens=False)) for text in texts)
         print(
-            f"{corpus}: {tokens:,} tokens, frequency only {frequency_only(tokenizer, corpus):.2f}"
+            f"{corpus}: {tokens:,} tokens, frequency only {frequency_only(tokenizer, corpus):.2f}; "
+            "the mean, and then the loss with each seed of the masks:"
         )
         for part in ("blanks", "mixture", "kept"):
             means = [losses[part].mean().item() for losses in found]
@@ -220,7 +221,7 @@ def main(name="course-bert", *more):
         print(f"{together.mean():.2f} with its whole word")
     texts = load_corpus("reviews", "validation")
     nats = nats_per_word(model, tokenizer, texts)
-    print(f"reviews: {nats:.3f} nats a word, each token hidden in turn")
+    print(f"reviews, nats per word: {nats:.3f}, each token hidden in turn")
     print(f"[UNK] in a review with tags, quotes and dashes: {unknown(tokenizer, OWN_REVIEW)}")
 
 

@@ -34,7 +34,8 @@ RULES = [
 
 
 def judged(grammar, documents):
-    """The share of documents that are possible, and their mean nats given their length with its
+    """The share of documents that are possible. Then the nats per possible text: the mean of minus
+    the log-probability that the grammar gives to a text among all texts of its length, with its
     standard error."""
     nats = [grammar.log_prob_of_length(len(one)) - grammar.log_prob(one) for one in documents]
     finite = [value for value in nats if value < math.inf]
@@ -69,7 +70,7 @@ def main(name="course-writer", number="200"):
     words = bound.count / len(rows)
     print(f"bound {bound.nats * words:.2f} ± {bound.standard_error * words:.2f} nats a document")
     print(f"floor {floor.nats * words:.2f} ± {floor.standard_error * words:.2f}")
-    print(f"a genre told a second time gets a probability of {second_genre(model, tokenizer):.2f}")
+    print(f"a genre named a second time has a probability of {second_genre(model, tokenizer):.2f}")
     lengths = [len(words) for words in documents]
     told = [("the grammar's own", documents)]
     for options in RULES:
@@ -81,8 +82,8 @@ def main(name="course-writer", number="200"):
         different = len({word for text in texts for word in text})
         whole = len(set(map(tuple, texts)))
         print(
-            f"{label:18} possible {share:6.1%}  nats of these {mean:5.2f} ± {error:.2f}  "
-            f"different words {different:4}  documents {whole:4}"
+            f"{label:18} possible texts {share:6.1%}  nats per possible text {mean:5.2f} ± "
+            f"{error:.2f}  different words {different:4}  different texts {whole:4}"
         )
 
 

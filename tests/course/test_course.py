@@ -1150,6 +1150,22 @@ def test_a_lesson_goes_from_edited_text_to_the_comparison(steps, lessons, tmp_pa
     assert names == ["jupytext", execute, "pytest", "pytest", style]
 
 
+def test_an_edited_text_that_is_older_than_the_lesson_is_told_and_not_used(
+    steps, lessons, tmp_path, capsys
+):
+    """As after an edit and a `git pull` that brings a newer lesson."""
+    steps.ends = [0] * 10
+    command = ["lesson", "1", "--here", "--notebooks", str(lessons)]
+    assert steps.main(command) == 0 and "is not used" not in capsys.readouterr().out
+    draft = tmp_path / "build/lessons/01_words.py"
+    draft.write_text("# %%")
+    earlier = (lessons / "01_words.ipynb").stat().st_mtime - 1
+    os.utime(draft, (earlier, earlier))
+    assert steps.main(command) == 0
+    assert f"{draft} is older than 01_words.ipynb, so it is not used" in capsys.readouterr().out
+    assert not any("jupytext" in map(str, command) for command, _ in steps.commands)
+
+
 @pytest.mark.slow
 @pytest.mark.notebook
 @pytest.mark.parametrize("cell, stored", [("print(6 * 7)", "42"), ("print(1 / 0)", "old")])

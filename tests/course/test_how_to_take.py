@@ -1,14 +1,17 @@
-"""docs/how_to_take.md: the hours of each way are those of its lessons and labs."""
+"""docs/how_to_take.md and the map of README.md: hours and minutes are those of lessons and labs."""
 
+import math
 import re
 from pathlib import Path
 
 import pytest
+from lesson_times import seconds_to_run
 from notebook_form import main_path_and_deeper, minutes, read
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "how_to_take.md").read_text("utf-8")
 GUIDE = (ROOT / "docs" / "instructors.md").read_text("utf-8")
+README = (ROOT / "README.md").read_text("utf-8")
 WAYS = [
     [cell.strip() for cell in line.strip("|").split("|")]
     for line in PAGE.splitlines()
@@ -28,6 +31,12 @@ def numbered(text):
     return found
 
 
+def hours(minutes):
+    """The nearest whole number of hours. Half an hour is rounded up, so that nobody plans too
+    little time."""
+    return math.floor(minutes / 60 + 0.5)
+
+
 def reading_minutes(numbers):
     paths = [next((ROOT / "notebooks").glob(f"{number:02}_*.ipynb")) for number in numbers]
     return sum(minutes(main_path_and_deeper(read(path))[0]) for path in paths)
@@ -43,8 +52,28 @@ def lab_minutes(text):
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way[0])
 def test_the_hours_of_a_way_are_the_sums_of_its_minutes(way):
     _, lessons, labs, reading, in_labs = way
-    expected = reading_minutes(numbered(lessons)) / 60, lab_minutes(labs) / 60
-    assert (int(reading), int(in_labs)) == pytest.approx(expected, abs=0.8)
+    expected = hours(reading_minutes(numbered(lessons))), hours(lab_minutes(labs))
+    assert (int(reading), int(in_labs)) == expected
+
+
+def test_the_guide_for_instructors_gives_the_hours_of_a_term():
+    reading, in_labs = WAYS[-1][3:]
+    assert f"take about {reading} hours to read and the labs about {in_labs} hours" in GUIDE
+
+
+def test_the_map_gives_the_minutes_of_each_lesson_and_of_its_lab():
+    told = re.findall(r"^\| (\d\d) \|.*\| (\S+) \| (.+) \|$", README, re.M)
+    expected = []
+    for number in range(20):
+        name = f"{number:02}"
+        lab = LAB_MINUTES.get(name, f"in lab {number + 1:02}" if number else "–")
+        expected.append((name, str(reading_minutes([number])), str(lab)))
+    assert told == expected
+
+
+def test_the_seconds_that_a_lesson_takes_to_run_are_those_of_the_page():
+    seconds = sorted(map(seconds_to_run, (ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb")))
+    assert f"takes {seconds[0]} to {seconds[-1]} seconds" in PAGE
 
 
 def test_there_are_three_ways_and_each_holds_the_lessons_of_the_one_above_it():

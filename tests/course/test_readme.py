@@ -1,4 +1,4 @@
-"""README.md and docs/using.md: what they show and link to is there, what they say to run runs."""
+"""README.md, docs/using.md, CONTRIBUTING.md: what they show and link to is there, what they say to run runs."""
 
 import json
 import re
@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from lesson_times import seconds_to_run
 from notebook_doors import PYPROJECT, REPOSITORY, ROOT, colab_address
 
 sys.path.insert(0, str(ROOT))
@@ -15,9 +16,12 @@ import course
 README = (ROOT / "README.md").read_text("utf-8")
 LESSONS = sorted((ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb"))
 USING = (ROOT / "docs" / "using.md").read_text("utf-8")
-COMMANDS = sorted(set(re.findall(r"python3 course\.py [^`\n]+", README + USING)))
+CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
+SOURCE = (ROOT / "course.py").read_text("utf-8")
+COMMANDS = sorted(set(re.findall(r"python3 course\.py [^`\n]+", README + USING + CONTRIBUTING)))
 BADGE = re.compile(r"^\[!\[([^\]]+)\]\(([^)]+)\)\]\(([^)]+)\)$", re.M)
 LINKS = sorted(set(re.findall(r"\]\(([^)]+)\)", README)))
+HEADING = re.compile(r"^## (.+)$", re.M)
 
 
 def test_the_figure_is_the_one_that_lesson_09_has_stored():
@@ -40,8 +44,11 @@ def test_the_map_has_every_lesson_with_its_title_and_its_file():
 
 
 @pytest.mark.parametrize("link", [link for link in LINKS if "://" not in link])
-def test_a_link_leads_to_a_file_of_the_course(link):
-    assert (ROOT / link).exists()
+def test_a_link_leads_to_a_file_of_the_course_or_to_a_section(link):
+    file, _, section = link.partition("#")
+    assert (ROOT / file).exists()
+    anchors = [heading.lower().replace(" ", "-") for heading in HEADING.findall(README)]
+    assert file or section in anchors
 
 
 def test_badges_tell_of_this_repository():
@@ -61,9 +68,9 @@ def test_badges_tell_of_this_repository():
 
 
 def test_what_is_told_stands_on_the_first_screens():
-    """What it is, the figure, the commands that run, test and open it, and the map come first."""
-    wanted = ["# Masked", "](docs/floor.svg)", "course.py run  ", "course.py test  "]
-    wanted += ["course.py open  ", "| 00 |"]
+    """What it is, the figure, the commands that get, open, run and test it, and the map."""
+    wanted = ["# Masked", "](docs/floor.svg)", "git clone", "course.py open  "]
+    wanted += ["course.py run  ", "course.py test  ", "| 00 |"]
     places = [README.index(text) for text in wanted]
     assert places == sorted(places)
     assert README[: places[-1]].count("\n") < 32
@@ -83,6 +90,21 @@ def test_a_command_is_one_that_course_py_takes(command, tmp_path, monkeypatch):
 
 def test_the_course_is_cloned_from_where_it_is():
     assert f"git clone {REPOSITORY} &&" in USING and f"pip install git+{REPOSITORY}`" in USING
+    assert f"git clone {REPOSITORY}\n" in README
+    assert f"]({REPOSITORY}/archive/refs/heads/main.zip)" in README
+
+
+def test_the_sizes_of_the_set_up_are_those_of_course_py():
+    told = " ".join(README.split())
+    assert f"build is {course.CPU_SIZE} and the CUDA build {course.CUDA_SIZE}" in told
+    disk = re.search(r"\((\d+ GB) with the CPU build of torch, (\d+ GB) with CUDA\)", SOURCE)
+    assert f"Keep {disk[1]} of the disk free for the CPU build, or {disk[2]} for the" in told
+
+
+def test_the_time_of_a_run_is_the_sum_of_the_seconds_of_the_lessons():
+    """Fourteen to sixteen minutes are called a quarter of an hour."""
+    assert "about a quarter of an hour** if the lessons run one after another" in README
+    assert sum(map(seconds_to_run, LESSONS)) == pytest.approx(15 * 60, abs=60)
 
 
 def test_the_package_alone_runs_as_it_is_shown(tmp_path, monkeypatch):

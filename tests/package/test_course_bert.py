@@ -46,7 +46,7 @@ def test_it_answers_single_tokens_of_reviews_better_than_the_former_edition(cour
     assert sum(seeds) / len(seeds) == pytest.approx(now, abs=0.006)
     assert max(seeds) < min(stated("the former edition, by seed of the masks"))
     assert max(seeds) < before
-    now, before = stated("reviews, nats a word")
+    now, before = stated("reviews, nats per word")
     assert card.nats_per_word(*course_bert, reviews) == pytest.approx(now, abs=0.006)
     assert now < before
 

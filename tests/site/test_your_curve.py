@@ -272,10 +272,19 @@ def test_the_unigram_entropy_is_that_of_the_page():
     exec(re.search(r"```python\n(import math.*?)```", PAGE, re.DOTALL)[1], names)
     tokenizer = load_checkpoint("course-bert")[1]
     rows = [tokenizer.encode(text) for text in load_corpus("reviews")[:50]]
-    _, expected = names["lines"](rows, tokenizer)
+    _, expected, mixed = names["lines"](rows, tokenizer)
     tokens = [token for row in rows for token in tokenizer.convert_ids_to_tokens(row)]
     (found,) = ask(["unigram", tokens])
     assert found["entropy"] == pytest.approx(expected, abs=1e-9)
+    assert ask(["line", expected, True]) == [pytest.approx(mixed, abs=1e-9)]
+    _, entropy, _ = names["lines"](map(tokenizer.encode, load_corpus("reviews")), tokenizer)
+    assert f"tokens of `course-bert`, it is {entropy:.1f} nats" in PAGE
+
+
+def test_at_a_line_and_flat_mean_what_the_page_says():
+    source = (ROOT / "docs/site/play/your_curve/checks.js").read_text("utf-8")
+    assert "const NEAR = 0.25" in source and "at most a quarter of a nat above or below" in PAGE
+    assert "flat.fall < 0.02 * flat.before" in source and "less than 2% lower" in PAGE
 
 
 def test_each_section_that_the_checks_lead_to_is_on_the_page():

@@ -5,7 +5,7 @@ export const SECTIONS = {
   lines: ["Three lines", "three-lines"],
   answers: ["Labels after masking", "labels-after-masking"],
   everywhere: ["Labels where nothing is predicted", "labels-where-nothing-is-predicted"],
-  repeats: ["Lines repeated", "lines-repeated"],
+  repeats: ["Texts repeated", "texts-repeated"],
   rate: ["A learning rate that is too high", "a-learning-rate-that-is-too-high"],
   vocabulary: ["Another vocabulary", "another-vocabulary"],
   table: ["In short", "in-short"],
@@ -323,7 +323,7 @@ function rises({ log, held }) {
   }
   return [
     FOUND,
-    `${falls}. The model learns its texts by heart: there are repeated lines, or too few texts.`,
+    `${falls}. The model learns its texts by heart: there are repeated texts, or too few texts.`,
   ];
 }
 
