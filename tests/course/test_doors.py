@@ -62,7 +62,11 @@ def test_they_are_set_once_and_renewed(executed):
     once = normalised(new_notebook(executed), "notebooks/00_a.ipynb")
     counts = [cell.execution_count for cell in once.cells if cell.cell_type == "code"]
     assert counts == ([1, 2] if executed else [None, None])
-    assert once.cells[1].metadata == {"tags": ["remove-cell"], "jupyter": {"source_hidden": True}}
+    assert once.cells[1].metadata == {
+        "tags": ["remove-cell"],
+        "jupyter": {"source_hidden": True},
+        "slideshow": {"slide_type": "skip"},
+    }
     again = nbformat.from_dict(once)
     again.cells[0].source = LINK.sub(
         "\n\n[Open in Colab](https://old.example)", once.cells[0].source

@@ -1,4 +1,5 @@
-"""README.md, docs/using.md, CONTRIBUTING.md: what they show and link to is there, what they say to run runs."""
+"""README.md, docs/using.md, CONTRIBUTING.md: what they show and link to is there, and what they say
+to run runs."""
 
 import json
 import re
