@@ -1,5 +1,4 @@
-"""README.md, docs/using.md, CONTRIBUTING.md: what they show and link to is there, and what they say
-to run runs."""
+"""README.md, docs/using.md, CONTRIBUTING.md: links lead to what is there, and commands run."""
 
 import json
 import re
