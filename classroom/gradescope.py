@@ -13,7 +13,7 @@ import zipfile
 from pathlib import Path
 
 from classroom.archives import shown
-from classroom.lab import ROOT, SOURCES, Lab, Refused, labs, read_lab, read_submission
+from classroom.lab import ROOT, Lab, Refused, labs, read_lab, read_submission
 from classroom.marker import RIGHT, mark
 from classroom.remarks import remarks
 
@@ -25,10 +25,11 @@ STUDENT = "student"  # the user that setup.sh creates
 def write_autograder(key: str, out: Path) -> None:
     """Write the autograder of one lab, a zip file for Gradescope. The solutions of the other labs
     are not in it."""
+    lab = labs()[key]
     paths = [ROOT / name for name in NEEDED]
     for folder in filter(Path.is_dir, list(paths)):
         found = sorted(path for path in folder.rglob("*") if shown(path, ROOT))
-        paths += [path for path in found if path.parent != SOURCES or path == labs()[key]]
+        paths += [path for path in found if path.parent != lab.parent or path == lab]
     files = {path.name: path.read_bytes() for path in SCRIPTS.iterdir()}
     files |= {f"course/{p.relative_to(ROOT)}": p.read_bytes() for p in filter(Path.is_file, paths)}
     with zipfile.ZipFile(out, "w") as archive:

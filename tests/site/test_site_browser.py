@@ -4,7 +4,7 @@ import io
 
 import pytest
 from browser import barriers, chromium, launched, served, watch
-from PIL import Image, ImageStat
+from matplotlib.image import imread
 
 pytestmark = [
     pytest.mark.site,
@@ -234,12 +234,12 @@ def test_figures_follow_the_theme(open_page, theme, chosen):
     else:
         page = open_page(LESSON, scheme={"light": "dark", "dark": "light"}[theme])
         page.evaluate(f"document.body.dataset.theme = '{theme}'")
-    drawn = Image.open(io.BytesIO(page.locator(".cell_output img").first.screenshot()))
+    picture = page.locator(".cell_output img").first.screenshot()
+    drawn = 255 * imread(io.BytesIO(picture))[..., :3]  # (height, width, 3)
     color = page.locator("body").evaluate("one => getComputedStyle(one).backgroundColor")
     ground = [int(part) for part in color[4:-1].split(",")[:3]]
-    assert drawn.convert("RGB").getpixel((2, 2)) == tuple(ground), "the ground of the page"
-    mean = ImageStat.Stat(drawn.convert("L")).mean[0]
-    assert mean > 200 if theme == "light" else mean < 80
+    assert drawn[2, 2].round().tolist() == ground, "the ground of the page"
+    assert drawn.mean() > 200 if theme == "light" else drawn.mean() < 80
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
