@@ -284,7 +284,7 @@ def test_the_unigram_entropy_is_that_of_the_page():
 def test_at_a_line_and_flat_mean_what_the_page_says():
     source = (ROOT / "docs/site/play/your_curve/checks.js").read_text("utf-8")
     assert "const NEAR = 0.25" in source and "at most a quarter of a nat above or below" in PAGE
-    assert "flat.fall < 0.02 * flat.before" in source and "less than 2% lower" in PAGE
+    assert "flat.fall < 0.02 * flat.before" in source and "fallen by less than 2%" in PAGE
 
 
 def test_each_section_that_the_checks_lead_to_is_on_the_page():
