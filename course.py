@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Sets up the course, runs its lessons, tests them and opens them. It needs only Python.
+"""Sets up the course, runs its lessons, tests them and opens them. You need only Python to start
+course.py. Everything else is installed by course.py itself.
 
     python3 course.py run  [--only 03 08] [--quick] [--labs] [--device auto] [-p NAME=VALUE ...]
                            [--out DIR] [--jobs N]
@@ -12,16 +13,18 @@
     python3 course.py labs grade FOLDER --out marks.csv | project start | project check FILE
     python3 course.py site [--serve] [--port 8000]
 
-Every command first makes the folder `.venv` if there is none, renews it if pyproject.toml or
-constraints.txt has changed, and then runs inside it. With `--here` it uses the interpreter that you
-started it with and sets nothing up: for conda, Colab, or a GPU machine that is already prepared.
+Every command first makes the folder `.venv` if there is none, and renews this folder if
+pyproject.toml or constraints.txt has changed. Then the command runs with the Python of `.venv`.
+With `--here`, course.py installs nothing, and the command runs with the Python that you started
+course.py with. Use `--here` with conda, on Colab, or on a GPU machine that is already prepared.
 
-If the Python that runs course.py already has torch, this torch is used. Otherwise `--cpu` installs
-the CPU build of torch, and `--cuda` installs its CUDA build. If neither is given, Linux gets the
-CUDA build only where there is an NVIDIA driver.
+If the Python that you start course.py with already has torch, this torch is used. Otherwise `--cpu`
+installs the CPU build of torch, and `--cuda` installs its CUDA build. If you give neither option, a
+Linux machine with an NVIDIA driver gets the CUDA build, and every other machine gets the build that
+needs no NVIDIA GPU.
 
-Exit status: 0 if all went well, 1 if something failed, 2 if the request cannot be met, 130 after
-Ctrl-C or SIGTERM.
+Exit status: 0 if all went well; 1 if a lesson, a test or a file failed; 2 if the command could not
+begin, for example because an option is wrong; 130 after Ctrl-C or SIGTERM.
 """
 
 import sys
@@ -988,21 +991,40 @@ def listen(folder: Path, port: int):
 SITE_MODULES = ["sphinx", "myst_nb", "furo", "nbconvert", "onnxscript", "onnxruntime"]
 TEST_MODULES = ["ruff", "pytest", "xdist", "nbval", "papermill", "ipykernel", *SITE_MODULES]
 COMMANDS = {  # name: (function, modules it needs, its line in --help)
-    "run": (run, ["papermill", "ipykernel", "tqdm", "torch"], "execute the lessons in order"),
-    "test": (test, TEST_MODULES, "run the tests and check the lessons' stored outputs"),
+    "run": (
+        run,
+        ["papermill", "ipykernel", "tqdm", "torch"],
+        "execute the lessons in order, and keep the executed notebooks",
+    ),
+    "test": (
+        test,
+        TEST_MODULES,
+        "run all tests, execute the lessons, and compare what they print with what is stored in "
+        "them",
+    ),
     "lesson": (
         lesson,
         ["jupytext", "nbclient", "pytest", "nbval"],
-        "edit a lesson as text; execute, store, test and compare it",
+        "for authors: write a lesson as a text file that can be edited (with --text), or execute "
+        "the lesson, test it, and store it with its new outputs (without --text)",
     ),
     "open": (
         open_lessons,
         ["jupyterlab", "ipykernel", "filelock"],
-        "open your copies of the lessons in JupyterLab; options after -- go to JupyterLab",
+        "open your own copies of the lessons and labs in JupyterLab. Options after -- are passed "
+        "to JupyterLab",
     ),
-    "restore": (restore, ["filelock"], "get a fresh copy of a lesson or a lab, beside your own"),
-    "site": (site, SITE_MODULES, "build the course's web site"),
-    "labs": (labs, ["torch", "psutil", "tqdm"], "get a lab, check it, mark a class"),
+    "restore": (
+        restore,
+        ["filelock"],
+        "get a fresh copy of a lesson or a lab. The copy that you have changed is kept beside it",
+    ),
+    "site": (site, SITE_MODULES, "build the web site of the course in the folder build/site"),
+    "labs": (
+        labs,
+        ["torch", "psutil", "tqdm"],
+        "get a lab, check your answers, or mark the labs that a class has handed in",
+    ),
 }
 OLD_NAMES = {"lab": "open"}  # an earlier name of a command, which is still taken
 PASS_ON = ("open", "labs")  # commands that hand options which are not ours to another program
@@ -1033,12 +1055,12 @@ def parse(argv: list[str]) -> argparse.Namespace:
     option(
         "--here",
         action="store_true",
-        help="use the Python that runs this command, and set nothing up",
+        help="install nothing, and use the Python that you started course.py with",
     )
     option("--notebooks", type=Path, help=argparse.SUPPRESS)  # a folder of other lessons, for tests
     builds = common.add_mutually_exclusive_group()
     for build, text in {"cpu": f"{CPU_SIZE}", "cuda": f"{CUDA_SIZE}; Linux"}.items():
-        text = f"set up with the {build.upper()} build of torch ({text})"
+        text = f"if torch has to be installed, install its {build.upper()} build ({text})"
         builds.add_argument(
             "--" + build, dest="build", action="store_const", const=build, help=text
         )
@@ -1048,50 +1070,70 @@ def parse(argv: list[str]) -> argparse.Namespace:
     for name, (action, _, text) in COMMANDS.items():
         own = {"allow_abbrev": name not in PASS_ON, "add_help": name != "labs"}
         own["aliases"] = [old for old, new in OLD_NAMES.items() if new == name]
-        command = commands.add_parser(name, parents=[common], help=text, **own)
+        command = commands.add_parser(
+            name, parents=[common], help=text, description=f"{text[0].upper()}{text[1:]}.", **own
+        )
         option = command.add_argument
         many = {"nargs": "+", "action": "extend"}
         if name == "run":
-            names = "lessons by number or name: 3, 03, 03_name"
+            names = "execute only these lessons. A lesson is given by its number or its name"
             option("--only", metavar="LESSON", help=names, **many)
-            option(
-                "--quick", action="store_true", help="use smaller sizes, which each lesson names"
-            )
+            text = "be quick: use the smaller data and fewer steps that each lesson suggests"
+            option("--quick", action="store_true", help=text)
             devices = ["auto", "cpu", "cuda", "mps"]
-            option("--device", choices=devices, help="the value of DEVICE in the lessons")
-            text = "set parameters of the lessons, for example SEED=1"
+            option(
+                "--device",
+                choices=devices,
+                help="the device on which the lessons compute. With auto they take a GPU if there "
+                "is one",
+            )
+            text = "give parameters of the lessons another value, for example SEED=1"
             option("-p", default=[], metavar="NAME=VALUE", help=text, **many)
-            text = "the folder for the executed notebooks (default: build/executed)"
+            text = (
+                "the folder into which the executed notebooks are written (default: build/executed)"
+            )
             option("--out", type=folder, default=ROOT / "build/executed", metavar="DIR", help=text)
-            option("--labs", action="store_true", help="also run the labs with our solutions")
-            text = "how many lessons run at once (default: one for each idle core, at most 4)"
+            option("--labs", action="store_true", help="also execute the labs, with our solutions")
+            text = (
+                "how many lessons are executed at once (default: one for each idle core, at most 4)"
+            )
             option("--jobs", type=whole_number(1), metavar="N", help=text)
-            text = "stop a cell that runs longer (default: 1800; 0: no limit)"
+            text = "the longest time that a cell may take; 0 means no limit (default: 1800)"
             seconds = {"dest": "limit", "type": whole_number(0), "default": 1800}
             option("--cell-timeout", metavar="SECONDS", help=text, **seconds)
         elif name == "test":
-            option("--quick", action="store_true", help="leave out slow tests and the lessons")
-            text = "also test the web site, in the browser Chromium"
+            text = "leave out the slow tests, and do not execute the lessons"
+            option("--quick", action="store_true", help=text)
+            text = "also build the web site, and test it in the browser Chromium"
             option("--site", action="store_true", help=text)
-            text = "count remarks on the style of lessons as failures"
+            text = "also check the style of the lessons. A remark on the style counts as a failure"
             option("--style", action="store_true", help=text)
-            text = "instead of all tests: execute lessons and labs on this device (cuda, cuda:1, "
-            option("--device", metavar="DEVICE", help=text + "mps) and compare what they print")
-            text = "with --device: only these lessons, by number or name"
+            text = (
+                "do not run the tests. Only execute the lessons and labs on this device, which is "
+                "cuda, cuda:1 or mps, and compare what they print with what is stored in them"
+            )
+            option("--device", metavar="DEVICE", help=text)
+            text = "together with --device: execute only these lessons"
             option("--only", metavar="LESSON", help=text, **many)
-            text = "with --device: how many lessons run at once (default: as for run)"
+            text = (
+                "together with --device: how many lessons are executed at once (default: one for "
+                "each idle core, at most 4)"
+            )
             option("--jobs", type=whole_number(1), metavar="N", help=text)
         elif name in ("lesson", "restore"):
-            option("number", metavar="NN", help="the lesson's number or name")
-            option("--lab", action="store_true", help="the lab of the lesson instead of the lesson")
+            option("number", metavar="NN", help="the number or the name of the lesson")
+            text = "use the lab that belongs to the lesson, and not the lesson itself"
+            option("--lab", action="store_true", help=text)
             if name == "lesson":
-                text = "write the lesson as a text file, to edit it"
+                text = "write the lesson as a text file that can be edited, and do nothing else"
                 option("--text", action="store_true", help=text)
         elif name == "site":
-            option(
-                "--serve", action="store_true", help="show the site at an address of this machine"
+            text = (
+                "when the site is built, serve it to the browsers of this machine, and print its "
+                "address"
             )
-            text = "the port of the address (default: 8000; 0: any free port)"
+            option("--serve", action="store_true", help=text)
+            text = "the port of this address; 0 means any free port (default: 8000)"
             option("--port", type=whole_number(0, 65535), default=8000, help=text)
     ours = argv.index("--") if "--" in argv else len(argv)
     # The defaults are given here and not by set_defaults, because with set_defaults a command would
