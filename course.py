@@ -9,7 +9,7 @@ course.py. Everything else is installed by course.py itself.
     python3 course.py lesson NN [--text] [--lab]
     python3 course.py open [-- OPTIONS OF JUPYTERLAB]
     python3 course.py restore NN [--lab]
-    python3 course.py labs start [02 ...] | check FILE | status | solution NN
+    python3 course.py labs start [02 ...] | check 02 | status | solution 02
     python3 course.py labs grade FOLDER --out marks.csv | project start | project check FILE
     python3 course.py site [--serve] [--port 8000]
 
@@ -915,7 +915,11 @@ def open_lessons(args) -> int:
     with child_environment() as env:
         # JupyterLab remembers its open tabs in this folder, apart from the user's other tabs.
         env.setdefault("JUPYTERLAB_WORKSPACES_DIR", str(ROOT / "build" / "jupyterlab"))
-        return call([sys.executable, "-m", "jupyterlab", *place, *options], env)
+        try:
+            return call([sys.executable, "-m", "jupyterlab", *place, *options], env)
+        except KeyboardInterrupt:  # this is how one ends JupyterLab, so nothing was cut off
+            print("\nJupyterLab has ended. What you saved is in work/.")
+            return 130
 
 
 def restore(args) -> int:

@@ -1,7 +1,7 @@
 """Labs: get a lab, check your answers, mark a class.
 
     course.py labs start [02 ...]                  make your copies of these labs, or of all labs
-    course.py labs check work/labs/02_masking_lab.ipynb
+    course.py labs check 02                        mark your copy of a lab; or check FILE
     course.py labs status                          show how far you are with each lab
     course.py labs solution 02                     show our solutions of tasks that you have tried
     course.py labs grade FOLDER or CLASS.zip --out marks.csv [--jobs 4] [--due 2026-11-30T23:59]
@@ -17,6 +17,7 @@ the request cannot be met; 130 after Ctrl-C.
 """
 
 import argparse
+import glob
 import os
 import signal
 import sys
@@ -24,7 +25,7 @@ from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 
-from classroom.lab import Refused, labs
+from classroom.lab import ROOT, Refused, labs
 
 NO_SOURCES = (
     "there is no folder classroom/solutions here: your teacher hands out the copies of the labs"
@@ -43,7 +44,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
         "labs", nargs="*", type=a_lab, metavar="NN", help="the labs' numbers (default: all)"
     )
     check = commands.add_parser("check", help="mark one notebook and print the result")
-    check.add_argument("file", type=a_file, metavar="FILE")
+    check.add_argument("file", type=a_notebook, metavar="NN", help="the number of a lab, or a file")
     add_limits(check, seconds=(60, "s"), memory=(4, "GB"), output=(10, "MB"))
     commands.add_parser("status", help="show how far you are with each lab")
     solution = commands.add_parser("solution", help="show our solutions of the tasks you tried")
@@ -125,6 +126,19 @@ def a_file(text: str) -> Path:
         more = f"; your copy is {moved.as_posix()}" if moved.is_file() else ""
         raise argparse.ArgumentTypeError(f"there is no file {text}{more}")
     return Path(text)
+
+
+def a_notebook(text: str) -> Path:
+    """A type for an option of argparse: a file, or the place of the student's copy of the lab with
+    this number."""
+    key, home = text.zfill(2) if text.isdecimal() else text, ROOT / "work" / "labs"
+    if not Path(text).exists():
+        if key in labs():
+            return home / labs()[key].name
+        # A student who was handed the copies has no sources of the labs.
+        if copies := sorted(home.glob(f"{glob.escape(key)}_*lab.ipynb")):
+            return copies[0]
+    return a_file(text)
 
 
 def a_lab(text: str) -> str:

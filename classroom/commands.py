@@ -11,7 +11,7 @@ from classroom import grade as grading
 from classroom import gradebook as books
 from classroom.archives import unpack
 from classroom.gradescope import write_autograder
-from classroom.lab import ROOT, labs, read_lab, read_submission
+from classroom.lab import ROOT, Refused, labs, read_lab, read_submission
 from classroom.marker import Limits, mark
 from classroom.remarks import remarks
 
@@ -30,6 +30,9 @@ def start(args) -> None:
 
 def check(args) -> None:
     """Mark one notebook, and print the points and the messages of each task."""
+    if not args.file.exists():
+        key = args.file.name.split("_")[0]
+        raise Refused(f"there is no copy of lab {key} yet; make it by: course.py labs start {key}")
     submission = read_submission(args.file)
     source = labs().get(submission.key)
     lab = read_lab(source) if source else read_lab(args.file, submission.key)
