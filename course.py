@@ -20,11 +20,12 @@ course.py with. Use `--here` with conda, on Colab, or on a GPU machine that is a
 
 If the Python that you start course.py with already has torch, this torch is used. Otherwise `--cpu`
 installs the CPU build of torch, and `--cuda` installs its CUDA build. If you give neither option, a
-Linux machine with an NVIDIA driver gets the CUDA build, and every other machine gets the build that
-needs no NVIDIA GPU.
+Linux machine with an NVIDIA driver gets the CUDA build, and every other machine gets a
+build without CUDA.
 
-Exit status: 0 if all went well; 1 if a lesson, a test or a file failed; 2 if the command could not
-begin, for example because an option is wrong; 130 after Ctrl-C or SIGTERM.
+Exit status: 0 if all went well; 1 if a lesson or a test failed, or if a file could not be read or
+written; 2 if the command could not begin, for example because an option is wrong; 130 after Ctrl-C
+or SIGTERM.
 """
 
 import sys
@@ -1003,14 +1004,13 @@ COMMANDS = {  # name: (function, modules it needs, its line in --help)
     "test": (
         test,
         TEST_MODULES,
-        "run all tests, execute the lessons, and compare what they print with what is stored in "
-        "them",
+        "run all tests, then execute the lessons and compare their new outputs with the stored ones",
     ),
     "lesson": (
         lesson,
         ["jupytext", "nbclient", "pytest", "nbval"],
-        "for authors: write a lesson as a text file that can be edited (with --text), or execute "
-        "the lesson, test it, and store it with its new outputs (without --text)",
+        "for authors of lessons. With --text, convert the notebook of a lesson into a text file that "
+        "you can edit. Without --text, execute the edited text, test it, and store it as the lesson",
     ),
     "open": (
         open_lessons,
@@ -1063,7 +1063,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     )
     option("--notebooks", type=Path, help=argparse.SUPPRESS)  # a folder of other lessons, for tests
     builds = common.add_mutually_exclusive_group()
-    for build, text in {"cpu": f"{CPU_SIZE}", "cuda": f"{CUDA_SIZE}; Linux"}.items():
+    for build, text in {"cpu": CPU_SIZE, "cuda": f"{CUDA_SIZE}, on Linux only"}.items():
         text = f"if torch has to be installed, install its {build.upper()} build ({text})"
         builds.add_argument(
             "--" + build, dest="build", action="store_const", const=build, help=text
@@ -1082,7 +1082,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
         if name == "run":
             names = "execute only these lessons. A lesson is given by its number or its name"
             option("--only", metavar="LESSON", help=names, **many)
-            text = "be quick: use the smaller data and fewer steps that each lesson suggests"
+            text = "execute a short version of each lesson, with less data and fewer steps"
             option("--quick", action="store_true", help=text)
             devices = ["auto", "cpu", "cuda", "mps"]
             option(
@@ -1113,8 +1113,9 @@ def parse(argv: list[str]) -> argparse.Namespace:
             text = "also check the style of the lessons. A remark on the style counts as a failure"
             option("--style", action="store_true", help=text)
             text = (
-                "do not run the tests. Only execute the lessons and labs on this device, which is "
-                "cuda, cuda:1 or mps, and compare what they print with what is stored in them"
+                "a device: cuda, cuda:1 or mps. With this option no tests are run. The lessons and "
+                "labs are executed on the device, and their new outputs are compared with the "
+                "stored ones"
             )
             option("--device", metavar="DEVICE", help=text)
             text = "together with --device: execute only these lessons"
@@ -1129,7 +1130,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
             text = "use the lab that belongs to the lesson, and not the lesson itself"
             option("--lab", action="store_true", help=text)
             if name == "lesson":
-                text = "write the lesson as a text file that can be edited, and do nothing else"
+                text = "only write the text file that can be edited"
                 option("--text", action="store_true", help=text)
         elif name == "site":
             text = (

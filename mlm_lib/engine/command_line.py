@@ -17,7 +17,7 @@ EXAMPLES = """\
 files of texts:
   .txt, .text           Blank lines separate the texts. Without blank lines, each line is a text.
   .csv, .tsv, .jsonl, .json, .parquet
-                        Each row of the table is a text, which is in the column 'text'. If it is in
+                        Each line of the table holds one text, in the column 'text'. If it is in
                         another column, write a colon and the name of the column after the name of
                         the file: --corpus films.csv:body reads the column 'body'.
   .gz                   Any of the files above, except .parquet, compressed with gzip.
@@ -41,7 +41,7 @@ torchrun the exit status is that of torchrun."""
 # {group: {name: arguments of `add_argument`}}. The help texts state the defaults of
 # `TrainingConfig` and of `DEFAULTS` in recipe.py; a test compares them.
 OPTIONS = {
-    "what is trained, on what": {
+    "the model and its texts": {
         "corpus": {
             "help": "the texts: a file, a folder of files, hub:NAME for a data set of the Hugging "
             "Face hub, or one of the course's own corpora, which are called grammar, reviews and "
@@ -55,7 +55,7 @@ OPTIONS = {
         },
         "from": {
             "metavar": "MODEL",
-            "help": "begin with a trained model, and keep its weights, its sizes and its "
+            "help": "begin with the weights of a trained model, and take its sizes and its "
             "vocabulary. MODEL is a folder, the name of a model on the Hugging Face hub, or "
             "course-bert, a model that comes with the course (default: a new model with 2 layers "
             "of width 128)",
@@ -63,8 +63,8 @@ OPTIONS = {
         "config": {
             "metavar": "FILE",
             "help": "a recipe, which is a TOML file with more settings. If the command line and "
-            "the recipe give the same setting, the command line counts. --corpus replaces all "
-            "[[data]] tables of the recipe",
+            "the recipe give the same setting, the command line counts. If --corpus is given, "
+            "the corpora of the recipe are not used",
         },
     },
     "how it is trained": {
@@ -79,11 +79,14 @@ OPTIONS = {
         },
         "batch_size": {
             "type": int,
-            "help": "how many rows a step reads. The rows of all processes count together. A text "
-            "is one row, but a text that is longer than the model's max_length is divided into "
-            "several rows (default: 32)",
+            "help": "how many rows a step reads. A row is a text, or a part of a text that is "
+            "longer than the model's max_length. If several processes train together under "
+            "torchrun, their rows count together (default: 32)",
         },
-        "learning_rate": {"type": float, "help": "the highest learning rate (default: 0.0005)"},
+        "learning_rate": {
+            "type": float,
+            "help": "the highest learning rate, which is reached at the end of the warm-up (default: 0.0005)",
+        },
         "seed": {
             "type": int,
             "help": "the seed of everything that is drawn at random: the first weights, the order "
@@ -111,8 +114,8 @@ OPTIONS = {
         "checkpoint_seconds": {
             "type": float,
             "help": "the longest time between two checkpoints, in seconds. At the beginning "
-            "checkpoints are written more often: 30 seconds after the start, then after 60, 120 "
-            "and 240 seconds, and so on. Of all checkpoints the last two are kept (default: 300)",
+            "checkpoints are written more often: 30, 60, 120 and 240 seconds after the start. Of "
+            "all checkpoints the last two are kept (default: 300)",
         },
         "checkpoint_every": {
             "type": int,
