@@ -1004,13 +1004,13 @@ COMMANDS = {  # name: (function, modules it needs, its line in --help)
     "test": (
         test,
         TEST_MODULES,
-        "run all tests, then execute the lessons and compare their new outputs with the stored ones",
+        "run all tests, execute the lessons, and compare their new outputs with the stored ones",
     ),
     "lesson": (
         lesson,
         ["jupytext", "nbclient", "pytest", "nbval"],
-        "for authors of lessons. With --text, convert the notebook of a lesson into a text file that "
-        "you can edit. Without --text, execute the edited text, test it, and store it as the lesson",
+        "for authors of lessons. With --text, convert the notebook of a lesson into a text file "
+        "that you can edit. Without --text, execute the edited text, test it, and store it",
     ),
     "open": (
         open_lessons,

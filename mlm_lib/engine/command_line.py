@@ -56,8 +56,8 @@ OPTIONS = {
         "from": {
             "metavar": "MODEL",
             "help": "begin with the weights of a trained model, and take its sizes and its "
-            "vocabulary. MODEL is a folder, the name of a model on the Hugging Face hub, or "
-            "course-bert, a model that comes with the course (default: a new model with 2 layers "
+            "vocabulary. MODEL is course-bert, which comes with the course, a folder, or the name "
+            "of a model on the Hugging Face hub (default: a new model with 2 layers "
             "of width 128)",
         },
         "config": {
@@ -85,7 +85,8 @@ OPTIONS = {
         },
         "learning_rate": {
             "type": float,
-            "help": "the highest learning rate, which is reached at the end of the warm-up (default: 0.0005)",
+            "help": "the highest learning rate, which is reached after the warm-up "
+            "(default: 0.0005)",
         },
         "seed": {
             "type": int,
