@@ -70,7 +70,8 @@ def unpack(source: Path, place: Path) -> Unpacked:
     else:
         told += extract(source, place, [room])
         while inner := folder_around(place):
-            told.append(f"{source.name} holds one folder, {inner.name}: a student is what is in it")
+            each = "each file or folder in it is one student's"
+            told.append(f"{source.name} holds a single folder, {inner.name}; {each}")
             place = inner
         roots = [place]
     own, opened = defaultdict(lambda: Room(*STUDENT)), set()
@@ -84,7 +85,7 @@ def unpack(source: Path, place: Path) -> Unpacked:
             told += extract(path, place / inside, [own[name.parts[0]], room], time)
             waiting += [(one, one.relative_to(place), depth + 1) for one in zips(place / inside)]
             opened.add(path)
-        except (Refused, OSError) as error:
+        except Exception as error:  # whatever is wrong with it, the other students do not pay
             stop_if_full(error)
             told.append(f"{name.as_posix()} was not opened: {error}")
     return Unpacked(roots, opened, told)

@@ -7,6 +7,7 @@ as long as neither the student's answers nor the lab have changed.
 
 import json
 import re
+import time
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
@@ -31,7 +32,7 @@ FAILED = "could not be run"
 
 
 def grade(unpacked: Unpacked, table: Path, limits: Limits, jobs=1, again=False, due=None):
-    """Mark everything that was handed in, and write each row into `table` as soon as it is there.
+    """Mark everything that was handed in, and write the rows into `table` while they are marked.
     Several runs may write into one table at the same time. Returns the rows of the table.
 
     Args:
@@ -51,18 +52,25 @@ def grade(unpacked: Unpacked, table: Path, limits: Limits, jobs=1, again=False, 
         row = grade_one(found, sources, limits, old, again, reports_of(table))
         return row if filled(row) != filled(old) else {}
 
+    new, last, took = {}, 0.0, 0.0
     with ThreadPoolExecutor(jobs) as pool:
         started = [pool.submit(one, found) for found in submissions]
         try:
             ending = as_completed(started)
             for future in tqdm(ending, total=len(started), unit="notebook", disable=None):
-                if row := future.result():  # to write what is as before would take minutes
-                    put(table, {(row["student"], row["file"]): row})
+                if row := future.result():
+                    new[row["student"], row["file"]] = row
+                # A table of 2,000 rows takes long to write, so it is not written for each of them.
+                if new and time.monotonic() - last > 10 * took:
+                    last = time.monotonic()
+                    put(table, new)
+                    new, took = {}, time.monotonic() - last
         except BaseException:
-            ended.set()  # stops the running markings; the table holds those that are finished
+            ended.set()  # stops the running markings; the table gets those that are finished
             pool.shutdown(cancel_futures=True)
+            put(table, new)
             raise
-    return put(table, {}, whole=True)
+    return put(table, new, whole=True)
 
 
 def grade_one(found: Found, sources, limits: Limits, old: dict, again: bool, reports: Path) -> dict:

@@ -4,6 +4,7 @@ import math
 import os
 import re
 from collections import defaultdict
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -75,15 +76,16 @@ def notebooks(entry: Path) -> list[Path]:
 def identified(path: Path, entry: Path, roots: list[Path], due: datetime | None) -> Found:
     """A file or folder with the student who handed it in, as far as the name of the entry tells,
     and with the days by which it is late."""
-    (root,) = (root for root in roots if path.is_relative_to(root))
+    root = [root for root in roots if path.is_relative_to(root)][-1]
     told = names.read(readable(entry.name))
     if told is None:
         told = names.Told(readable(entry.name if entry.is_dir() else entry.stem))
     late = told.late
     if late is None and due:
-        # A file is in time until the end of the minute that `due` names.
-        seconds = path.lstat().st_mtime - due.timestamp() - 60
-        late = max(0, math.ceil(seconds / 86400))
+        with suppress(OSError):  # marking reports a file that cannot be looked at
+            # A file is in time until the end of the minute that `due` names.
+            seconds = path.lstat().st_mtime - due.timestamp() - 60
+            late = max(0, math.ceil(seconds / 86400))
     return Found(path, root, told.student, told.id, late)
 
 

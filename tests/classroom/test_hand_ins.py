@@ -58,7 +58,7 @@ def test_one_folder_around_a_class_is_no_student(tmp_path):
     assert [(one.student, one.file) for one in found] == [
         ("anna", "anna/lab.ipynb"), ("bo", "bo.ipynb"),
     ]  # fmt: skip
-    assert len(told) == 1 and "class.zip holds one folder, hw" in told[0]
+    assert len(told) == 1 and "class.zip holds a single folder, hw" in told[0]
 
 
 @pytest.mark.parametrize("name", ["anna/lab.ipynb", "Anna A_7_assignsubmission_file/a/lab.ipynb"])
@@ -356,10 +356,10 @@ def test_what_was_said_is_renewed_whatever_the_names_are():
 
 
 def test_a_large_class_is_compared_in_a_moment():
-    rows = rows_of(**{f"s{n}": f"aab{n % 9}{n % 7}" for n in range(2000)})
+    rows = rows_of(**{f"s{n}": f"aab{n % 9}{n % 7}" for n in range(1000)})
     start = time.process_time()
     say_who_agrees(rows)
-    assert time.process_time() - start < 3
+    assert time.process_time() - start < 2
     assert max(len(row["look at"]) for row in rows) < 2000
 
 
