@@ -93,9 +93,10 @@ def grade_one(found: Found, sources, limits: Limits, old: dict, again: bool, rep
         submission = read_submission(found.path, sources)
         lab = sources[submission.key]
         row |= {"lab": lab.path.stem, "possible": lab.points, "work": fingerprint(lab, submission)}
-        if not (old and old["work"].split()[:1] == row["work"].split()[:1]):
-            row |= {"late": row["late found"]}  # what a teacher wrote was about the earlier work
-        elif not again and old["status"] != FAILED:
+        was, now = (one.split() for one in (old.get("work", ""), row["work"]))
+        if was[:1] != now[:1] and was[1:] != now[1:]:  # the answers changed, not only the lab
+            row |= {"late": row["late found"]}  # what a teacher wrote was about the earlier answers
+        if was[:1] == now[:1] and not again and old["status"] != FAILED:
             return old | {name: row[name] for name in ("id", "late", "late found", "work")}
         row |= {"status": FAILED, "look at": "; ".join(remarks(lab, submission))}
         marks = mark(lab, submission, limits)

@@ -23,7 +23,7 @@ TEXTS = {
     r"\A\s*<(!doctype|!--|html|head|body|\?xml)": "a page (HTML), as a browser saves it",
     r"^(import \w|from [\w.]+ import |def \w+\(|class \w+)": "a script of Python",
 }
-CONFLICT = re.compile(r"^(<{7} .*|={7}$|>{7} .*)", re.M)
+CONFLICT = re.compile(r"^([<>])\1{6} ", re.M)
 
 
 def what(data: bytes) -> str:
@@ -34,7 +34,7 @@ def what(data: bytes) -> str:
     if not data.strip(b"\0"):
         return "but holds only zero bytes, since it was not copied completely; hand it in again"
     text = data.decode(json.detect_encoding(data), "replace").strip()
-    if {mark[0] for mark in CONFLICT.findall(text)} >= {"<", ">"}:
+    if set(CONFLICT.findall(text)) == {"<", ">"}:
         return "as long as it holds Git's marks of a conflict (<<<<<<<); resolve the conflict first"
     for form, found in TEXTS.items():
         if re.search(form, text[:2000], re.M | re.S | re.I):

@@ -237,6 +237,9 @@ def test_another_due_changes_the_days_except_where_a_teacher_wrote_them(classroo
         rows = classroom.grade(*options)
         assert rows["anna.ipynb"]["late"] == late
         assert (rows["bo.ipynb"]["late"], rows["bo.ipynb"]["id"]) == ("7", "u1")
+    (source,) = lab.labs().values()
+    source.write_text(source.read_text().replace("assert x", "assert x, 'no x'"))
+    assert classroom.grade()["bo.ipynb"]["late"] == "7", "the lab changed, and the work did not"
     classroom.hand_in("bo.ipynb", "x = 'new'", day=4)
     bo = classroom.grade("--due", "2026-12-03T23:59")["bo.ipynb"]
     assert (bo["late"], bo["id"]) == ("1", "u1"), "the days were about the earlier work"
