@@ -5,7 +5,7 @@
     course.py labs status                          show how far you are with each lab
     course.py labs solution 02                     show our solutions of tasks that you have tried
     course.py labs grade FOLDER or CLASS.zip --out marks.csv [--jobs 4] [--due 2026-11-30T23:59]
-    course.py labs gradebook marks.csv ROSTER.csv --out FILE [--count last] [--late 0.1]
+    course.py labs gradebook marks.csv ROSTER.csv --out FILE [--late 0.1] [--teams teams.csv]
     course.py labs export gradescope 02 --out autograder_02.zip
     course.py labs project start                   make the project's notebook from your answers
     course.py labs project check FILE [--board scores.csv] [--name NAME]
@@ -73,6 +73,8 @@ def parse(argv: list[str]) -> argparse.Namespace:
     book.add_argument(
         "--count", choices=["best", "last"], default="best", help="of several hand-ins"
     )
+    teams = "a table with the columns team and member, with a line for each member"
+    book.add_argument("--teams", type=a_file, metavar="TEAMS.csv", help=teams)
     book.add_argument("--late", type=within(0, 1), default=0.0, help="share lost for each day late")
     export = commands.add_parser("export", help="make an autograder of a lab")
     export.add_argument("system", choices=["gradescope"])
@@ -96,7 +98,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     args = parser.parse_args(argv)
     if args.command == "start" and not labs():
         parser.error(NO_SOURCES)
-    if args.command == "gradebook" and args.out in (args.marks, args.roster):
+    if args.command == "gradebook" and args.out in (args.marks, args.roster, args.teams):
         parser.error(f"--out {args.out} would replace what is read")
     return args
 
@@ -151,6 +153,20 @@ def a_lab(text: str) -> str:
     return key
 
 
+def find_working_folder() -> None:
+    """Check that the folder still exists in which the command was given.
+
+    Raises:
+        Refused: it was deleted. Otherwise many calls would fail with an error that names no file.
+    """
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        raise Refused(
+            "the folder in which you gave this command was deleted; cd to another"
+        ) from None
+
+
 def main(argv: list[str]) -> int:
     """Run the command that `argv` asks for, and return the exit status."""
     args = parse(argv)
@@ -160,6 +176,7 @@ def main(argv: list[str]) -> int:
     # SIGTERM is handled like Ctrl-C, so that every process which was started is ended, too.
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
+        find_working_folder()
         # `check` leaves the folder of an earlier version as it is, because FILE may be in it.
         if args.command in ("start", "status", "solution") or vars(args).get("step") == "start":
             for sentence in take_in():

@@ -64,13 +64,12 @@ def solution(args) -> None:
 
 def grade(args) -> None:
     """Mark the notebooks of a class, and print how many submissions have which status."""
-    limits, folder = Limits(args.seconds, args.memory, args.output), args.folder
+    limits = Limits(args.seconds, args.memory, args.output)
     with TemporaryDirectory() as place:
-        if folder.is_file():
-            folder = Path(place) / "class"
-            for sentence in unpack(args.folder, folder):
-                print(sentence, file=sys.stderr)
-        rows = grading.grade(folder, args.out, limits, args.jobs, args.again, args.due)
+        unpacked = unpack(args.folder, Path(place) / "class")
+        for sentence in unpacked.told:
+            print(sentence, file=sys.stderr)
+        rows = grading.grade(unpacked, args.out, limits, args.jobs, args.again, args.due)
     for found, count in sorted(Counter(row["status"] for row in rows).items()):
         print(f"{count:>5}  {found}")
     print(f"{args.out} has {len(rows)} rows; reports: {args.out.stem}_reports/")
@@ -78,7 +77,9 @@ def grade(args) -> None:
 
 def gradebook(args) -> None:
     """Write the points of a class into a gradebook, and print what does not agree."""
-    for sentence in books.gradebook(args.marks, args.roster, args.out, args.count, args.late):
+    for sentence in books.gradebook(
+        args.marks, args.roster, args.out, args.count, args.late, args.teams
+    ):
         print(sentence)
 
 

@@ -78,8 +78,10 @@ def progress(folder: Path = HOME) -> list[str]:
 
 def last_checks(folder: Path) -> dict[str, str]:
     """What the last check of each notebook found, by the name of the notebook."""
-    path = folder / ".checks.json"
-    return json.loads(path.read_text("utf-8")) if path.exists() else {}
+    with suppress(OSError, ValueError):  # there is no such file, or it is damaged
+        known = json.loads((folder / ".checks.json").read_text("utf-8"))
+        return known if isinstance(known, dict) else {}
+    return {}
 
 
 def remember(file: Path, found: str, folder: Path = HOME) -> None:

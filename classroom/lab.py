@@ -17,6 +17,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from classroom import unread
+
 ROOT = Path(__file__).resolve().parents[1]
 SOURCES = ROOT / "classroom" / "solutions"
 MARK = re.compile(r"^[ \t]*#[ \t]*(TASK|CHECK)[ \t]+(\w+)\.(\d+)\b[ \t:]*(.*)$", re.M | re.I)
@@ -109,10 +111,10 @@ def read_notebook(path: Path) -> dict:
             raise Refused(f"{path.name} is no file that can be read to its end")
         if path.stat().st_size > LARGEST:
             raise Refused(f"{path.name} has more than {LARGEST / 1e6:.0f} MB, and no lab so much")
-        text = path.read_text("utf-8-sig")
-        if not text.strip():
+        data = path.read_bytes()
+        if not data.strip():
             raise Refused(f"{path.name} is empty")
-        notebook = json.loads(text)
+        notebook = json.loads(data)  # which may be in UTF-8, UTF-16 or UTF-32
         if isinstance(notebook, dict) and "worksheets" in notebook:
             raise Refused(f"{path.name} is saved in an old format; open it and save it again")
         for cell in notebook["cells"]:
@@ -120,8 +122,8 @@ def read_notebook(path: Path) -> dict:
         return notebook
     except OSError as error:
         raise Refused(f"{path.name} cannot be read: {error.strerror}") from None
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise Refused(f"{path.name} is not a notebook ({type(error).__name__})") from None
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise Refused(f"{path.name} is not a notebook {unread.what(data)}") from None
 
 
 def joined(cell: dict) -> str:

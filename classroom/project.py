@@ -140,6 +140,8 @@ def sound(told, asked: list[list[int]], words: int) -> list:
     Raises:
         Refused: a shape is wrong, or the probabilities of a position do not sum to 1.
     """
+    if not (isinstance(told, list) and all(isinstance(one, torch.Tensor) for one in told)):
+        raise Refused("predict: what it returned is not a list of tensors")
     if len(told) != len(asked):
         raise Refused(f"predict: {len(told)} answers for {len(asked)} rows")
     for r, (places, one) in enumerate(zip(asked, told)):

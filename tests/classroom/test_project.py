@@ -92,6 +92,8 @@ def test_what_cannot_have_a_score_is_refused_with_its_reason(name, tmp_path):
 
 
 UNSOUND = {
+    "is not a list of tensors": lambda told: 5,
+    "not a list of tensors": lambda told: [told[0].tolist(), 3],
     "3 answers for 2 rows": lambda told: [*told, told[0]],
     "0 answers for 2 rows": lambda told: [],
     r"row 1 needs \(2, 5\), not \(2, 4\)": lambda told: [told[0], told[1][:, 1:]],
