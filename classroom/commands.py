@@ -11,7 +11,8 @@ from classroom import grade as grading
 from classroom import gradebook as books
 from classroom.archives import unpack
 from classroom.gradescope import write_autograder
-from classroom.lab import ROOT, Refused, labs, read_lab, read_submission
+from classroom.handout import hand_out
+from classroom.lab import ROOT, Refused, labs, read_lab, read_submission, without_solutions
 from classroom.marker import Limits, mark
 from classroom.remarks import remarks
 
@@ -34,8 +35,9 @@ def check(args) -> None:
         key = args.file.name.split("_")[0]
         raise Refused(f"there is no copy of lab {key} yet; make it by: course.py labs start {key}")
     submission = read_submission(args.file)
-    source = labs().get(submission.key)
-    lab = read_lab(source) if source else read_lab(args.file, submission.key)
+    source = labs().get(submission.key, args.file)
+    solved = source != args.file and not without_solutions()
+    lab = read_lab(source) if solved else read_lab(source, submission.key)
     marks = mark(lab, submission, Limits(args.seconds, args.memory, args.output))
     found = f"{sum(one.points for one in marks)} of {lab.points} points"
     print(f"{lab.path.stem}: {found}")
@@ -44,8 +46,8 @@ def check(args) -> None:
         print(f"  {one.task:<8}{one.points} of {one.possible}  {told}")
     for remark in remarks(lab, submission):
         print(f"Look at this: {remark}")
-    if not source:
-        print("By the checks of the file itself; whoever teaches has further ones.")
+    if not solved:
+        print("By the checks that you can see; whoever teaches has further ones.")
     edition.remember(args.file, found)
 
 
@@ -86,6 +88,12 @@ def export(args) -> None:
     """Write the autograder of a lab for Gradescope."""
     write_autograder(args.lab, args.out)
     print(f"{args.out} has {args.out.stat().st_size / 1e6:.0f} MB.")
+
+
+def handout(args) -> None:
+    """Make the folder for a class, and print what it holds."""
+    for sentence in hand_out(args.folder, args.zip):
+        print(sentence)
 
 
 def project(args) -> None:
