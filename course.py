@@ -1039,7 +1039,7 @@ COMMANDS = {  # name: (function, modules it needs, its line in --help)
 }
 OLD_NAMES = {"lab": "open"}  # an earlier name of a command, which is still taken
 # Commands that the folder of a class cannot run, and what they need of the whole course.
-FOR_AUTHORS = {lesson: "tests/course", site: "docs/labs.md"}
+FOR_AUTHORS = {lesson: ROOT / "tests" / "course", site: ROOT / "docs" / "labs.md"}
 PASS_ON = ("open", "labs")  # commands that hand options which are not ours to another program
 
 
@@ -1191,9 +1191,9 @@ def main(argv: list[str]) -> int:
             parse_labs(args.passed_on)
         if action in (lesson, restore):
             lesson_or_lab(args)
-        if action in FOR_AUTHORS and not (ROOT / FOR_AUTHORS[action]).exists():
-            told = f"{args.command} is for authors of the course, and needs {FOR_AUTHORS[action]}"
-            raise Stop(f"{told}, which this copy of the course does not hold.")
+        if action in FOR_AUTHORS and not FOR_AUTHORS[action].exists():
+            told = f"{args.command} is for authors of the course, and there is no"
+            raise Stop(f"{told} {FOR_AUTHORS[action]} in this copy of the course.")
         if not args.here:
             enter_environment(args.build, argv)
         if action is test and args.device:  # it executes lessons, and runs no test of the package
