@@ -44,7 +44,7 @@ def check(args) -> None:
     for one in marks:
         told = one.told.replace("\n", f"\n{'':18}")
         print(f"  {one.task:<8}{one.points} of {one.possible}  {told}")
-    for remark in remarks(lab, submission):
+    for remark in remarks(lab, submission, marks):
         print(f"Look at this: {remark}")
     if not solved:
         print("By the checks that you can see; whoever teaches has further ones.")
@@ -109,6 +109,8 @@ def project(args) -> None:
     print(f"Seed {seed}; training may take {args.seconds:g} s of one processor.", flush=True)
     row = {ours.NAME: args.name or args.file.resolve().stem}
     row |= ours.check(args.file, seed, args.seconds, Limits(memory=args.memory))
+    if ours.too_good(row):
+        print("Look at this: no honest model of ours came so close to the floor.")
     print(f"{row[ours.NATS]} nats above the floor, standard error {row[ours.ERROR]}")
     if args.board and args.seconds == ours.SECONDS:
         ours.append(args.board, row)

@@ -144,6 +144,7 @@ def grade_one(found: Found, folder: Path, sources, limits: Limits, old: dict, re
             return old | {"id": old["id"] or found.id, "late": late}
         row |= {"status": FAILED, "look at": "; ".join(remarks(lab, submission))}
         marks = mark(lab, submission, limits)
+        row["look at"] = "; ".join(remarks(lab, submission, marks))
         told = json.dumps(feedback(found.path, marks), indent=1)
         write(reports / found.path.relative_to(folder), told)
         return row | summary(lab, marks)
