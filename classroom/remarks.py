@@ -8,6 +8,7 @@ import ast
 import builtins
 import re
 import symtable
+import sys
 
 from classroom.edition import student_edition
 from classroom.lab import Given, Lab, Submission
@@ -54,6 +55,7 @@ def remarks(lab: Lab, submission: Submission, marks=()) -> list[str]:
     for task in lab.tasks:
         code = "\n".join(submission.answers.get(task.name, []))
         found = {
+            "imports": foreign(code, known),
             "uses": used(code, forbidden(task.solution), known),
             "changes": changed(code, known),
             "replaces": sorted(taken & bound(code) - bound(task.solution)),
@@ -85,6 +87,14 @@ def used(code: str, unwanted: list[str], given: dict[str, str]) -> list[str]:
             if any(f"{one}.".startswith(f"{name}.") for one in found)
         ),
     ]
+
+
+def foreign(code: str, given: dict[str, str]) -> list[str]:
+    """What some code imports although neither Python nor a cell of the lab has it. A lab asks that
+    only what is imported there is used."""
+    free = [*given.values(), *sys.stdlib_module_names]
+    new = dict.fromkeys(imports(code).values())
+    return [one for one in new if not any(f"{one}.".startswith(f"{name}.") for name in free)]
 
 
 def found_in(code: str, given: dict[str, str]) -> list[str]:

@@ -1,6 +1,7 @@
 """What a teacher is told to look at: every way in which a mark was forged, and nothing honest."""
 
 import json
+import re
 
 import pytest
 from lab_answers import answers_of
@@ -8,9 +9,9 @@ from project_notebooks import own_cells
 
 from classroom import project
 from classroom.edition import student_edition
-from classroom.lab import Check, Given, Lab, Submission, Task, labs, read_lab
+from classroom.lab import Check, Given, Lab, Submission, Task, joined, labs, read_lab, read_notebook
 from classroom.marker import Mark
-from classroom.remarks import remarks
+from classroom.remarks import forbidden, remarks
 
 # Code that reaches for its marks, and what is told of it.
 CHEATS = {
@@ -50,6 +51,8 @@ CHEATS = {
     "import fractions as f\nclass Near(f.Fraction): pass": "defines a kind of Fraction",
     "import torch\nclass Near(torch.Tensor): pass": "defines a kind of Tensor",
     "Near = type('Near', (float,), {})": "defines a class by type()",
+    "from transformers import DataCollatorForLanguageModeling": "imports transformers.Data",
+    "import torch\nimport mlm_lib.masking as m": "imports mlm_lib.masking",
     "import statistics": "uses statistics",
     "%matplotlib inline\nfrom statistics import mean": "uses statistics",
     "mean = xs.count": "uses .count",
@@ -63,13 +66,16 @@ HONEST = {
     "def forward(model):\n    model.training = False": "an attribute of an argument",
     "class Block(torch.nn.Module):\n    def __init__(self): pass": "an ordinary class",
     "'a frame of gc and classroom, inspect it'": "words in a text",
-    "import math as m\nx = m.pi": "an import",
+    "import math as m\nx = m.pi": "an import of Python's own",
+    "from torch.nn.functional import gelu": "an import of what the lab imports",
 }
 
 
 def lab(code="def double(x):\n    return 2 * x"):
     source = f"# TASK tiny.1: a task\n# WITHOUT: statistics, .count\n{code}"
-    given = Given("import torch.nn.functional as F\ndef near(a, b):\n    return a == b")
+    given = Given(
+        "import torch\nimport torch.nn.functional as F\ndef near(a, b):\n    return a == b"
+    )
     return Lab("tiny", None, [given, Task("tiny.1", "a task", source, [Check("", 2, "")])])
 
 
@@ -94,9 +100,25 @@ def test_right_answers_are_left_in_peace(key):
     cells = {task.name: [task.solution] for task in ours.tasks}
     for answer in answers_of(key):
         cells[answer.task] += [answer.code] * answer.right
-    # One draws in double precision by a forbidden method, and one has another name for the plan.
-    known = {"04": ["04.1 uses .log_softmax"], "17": ["17.2 replaces rest"]}
+    known = {
+        "04": ["04.1 uses .log_softmax", "04.2 uses .cross_entropy"],
+        "06": ["06.2 uses .scaled_dot_product_attention"],
+        "17": ["17.2 replaces rest"],
+    }
     assert remarks(ours, Submission(key, cells, [])) == known.get(key, [])
+
+
+@pytest.mark.parametrize("key", list(labs()))
+def test_what_a_task_must_do_without_is_told_in_words(key):
+    """In the text of the task, or in the second cell of the lab, which is for all tasks."""
+    cells = [c for c in read_notebook(labs()[key])["cells"] if c["cell_type"] == "markdown"]
+    texts = [joined(cell) for cell in cells]
+    assert "your functions must leave their arguments as they are" in texts[1]
+    for number, task in enumerate(read_lab(labs()[key]).tasks, start=1):
+        (own,) = [text for text in texts if re.match(rf"## (Task|Exhibit) {number}:", text)]
+        told = re.sub("[^a-z]", "", f"{texts[1]} {own}".lower())
+        for name in forbidden(task.solution):
+            assert re.sub("[^a-z]", "", name.split(".")[-1].lower()) in told, (task.name, name)
 
 
 # ---- points for nothing --------------------------------------------------------------------------
