@@ -11,6 +11,7 @@ course.py. Everything else is installed by course.py itself.
     python3 course.py restore NN [--lab]
     python3 course.py labs start [02 ...] | check 02 | status | solution 02
     python3 course.py labs grade FOLDER --out marks.csv | project start | project check FILE
+    python3 course.py labs handout FOLDER [--zip]
     python3 course.py site [--serve] [--port 8000]
 
 Every command first makes the folder `.venv` if there is none, and renews this folder if
@@ -430,10 +431,14 @@ def find_lessons(folder: Path, only: list[str] | None = None) -> list[Path]:
     return sorted(chosen)
 
 
-def find_labs(folder: Path, only: str | None = None) -> list[Path]:
+def find_labs(folder: Path, only: str | None = None, solved: bool = False) -> list[Path]:
     """The files of all labs in order, or the lab `only`, which is given as a lesson is. `folder` is
-    the folder of the lessons."""
-    labs = sorted((folder.parent / "classroom" / "solutions").glob("*_lab.ipynb"))
+    the folder of the lessons. The folder of a class has the students' editions in place of the
+    labs with our solutions, and no labs that are `solved`."""
+    classroom = folder.parent / "classroom"
+    labs = sorted((classroom / "solutions").glob("*_lab.ipynb"))
+    if not labs and not solved:
+        labs = sorted((classroom / "labs").glob("*_lab.ipynb"))
     if only is None:
         return labs
     stem = only.removesuffix(".ipynb")
@@ -506,7 +511,9 @@ def plan(args) -> list[tuple[Path, dict]]:
     lessons = find_lessons(args.notebooks, args.only)
     if args.labs:
         numbers = {lesson.name[:2] for lesson in lessons}
-        labs = find_labs(args.notebooks)
+        labs = find_labs(args.notebooks, solved=True)
+        if not labs and args.command == "run":
+            raise Stop("--labs runs the labs with our solutions, and this folder has none.")
         lessons += [lab for lab in labs if not args.only or lab.name[:2] in numbers]
     if args.out == args.notebooks:
         raise Stop(f"--out {args.out} is where the lessons themselves are; choose another folder.")
@@ -772,7 +779,7 @@ def test_on_the_cpu(args) -> int:
         steps["style"] = [sys.executable, STYLE, *find_lessons(args.notebooks)]
     if not args.quick:
         lessons = reversed(find_lessons(args.notebooks))
-        steps["notebooks"] = [*pytest, *COMPARED, *lessons, *find_labs(args.notebooks)]
+        steps["notebooks"] = [*pytest, *COMPARED, *lessons, *find_labs(args.notebooks, solved=True)]
     failed, rows, total = [], [], collections.Counter()
     with cpu_environment() as env:
         env.setdefault("OMP_NUM_THREADS", str(cores // workers))
@@ -1031,6 +1038,8 @@ COMMANDS = {  # name: (function, modules it needs, its line in --help)
     ),
 }
 OLD_NAMES = {"lab": "open"}  # an earlier name of a command, which is still taken
+# Commands that the folder of a class cannot run, and what they need of the whole course.
+FOR_AUTHORS = {lesson: ROOT / "tests" / "course", site: ROOT / "docs" / "labs.md"}
 PASS_ON = ("open", "labs")  # commands that hand options which are not ours to another program
 
 
@@ -1182,6 +1191,9 @@ def main(argv: list[str]) -> int:
             parse_labs(args.passed_on)
         if action in (lesson, restore):
             lesson_or_lab(args)
+        if action in FOR_AUTHORS and not FOR_AUTHORS[action].exists():
+            told = f"{args.command} is for authors of the course, and there is no"
+            raise Stop(f"{told} {FOR_AUTHORS[action]} in this copy of the course.")
         if not args.here:
             enter_environment(args.build, argv)
         if action is test and args.device:  # it executes lessons, and runs no test of the package

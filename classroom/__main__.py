@@ -7,6 +7,7 @@
     course.py labs grade FOLDER or CLASS.zip --out marks.csv [--jobs 4] [--due 2026-11-30T23:59]
     course.py labs gradebook marks.csv ROSTER.csv --out FILE [--late 0.1] [--teams teams.csv]
     course.py labs export gradescope 02 --out autograder_02.zip
+    course.py labs handout FOLDER [--zip]          make the folder for a class, without solutions
     course.py labs project start                   make the project's notebook from your answers
     course.py labs project check FILE [--board scores.csv] [--name NAME]
 
@@ -25,11 +26,13 @@ from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 
-from classroom.lab import ROOT, Refused, labs
+from classroom.lab import ROOT, Refused, labs, without_solutions
 
-NO_SOURCES = (
-    "there is no folder classroom/solutions here: your teacher hands out the copies of the labs"
+NO_LABS = "there are no labs in this copy of the course: your teacher hands them out"
+NO_SOLUTIONS = (
+    "this copy of the course has no solutions (classroom/solutions): {} is for whoever teaches"
 )
+FROM_SOLUTIONS = ("solution", "grade", "export", "handout")  # commands that need them
 
 
 def parse(argv: list[str]) -> argparse.Namespace:
@@ -81,6 +84,12 @@ def parse(argv: list[str]) -> argparse.Namespace:
     export.add_argument("lab", type=a_lab, metavar="NN")
     export.add_argument("--out", type=Path, required=True, metavar="FILE.zip")
 
+    handout = commands.add_parser(
+        "handout", help="make the folder for a class, without solutions and hidden tests"
+    )
+    handout.add_argument("folder", type=Path, metavar="FOLDER", help="a folder that is not there")
+    handout.add_argument("--zip", action="store_true", help="also write FOLDER.zip")
+
     project = commands.add_parser("project", help="begin the project, or measure your model")
     steps = project.add_subparsers(dest="step", metavar="STEP", required=True)
     steps.add_parser("start", help="make the project's notebook from your answers to the labs")
@@ -97,7 +106,9 @@ def parse(argv: list[str]) -> argparse.Namespace:
 
     args = parser.parse_args(argv)
     if args.command == "start" and not labs():
-        parser.error(NO_SOURCES)
+        parser.error(NO_LABS)
+    if args.command in FROM_SOLUTIONS and without_solutions():
+        parser.error(NO_SOLUTIONS.format(f"labs {args.command}"))
     if args.command == "gradebook" and args.out in (args.marks, args.roster, args.teams):
         parser.error(f"--out {args.out} would replace what is read")
     return args
@@ -147,7 +158,7 @@ def a_lab(text: str) -> str:
     """A type for an option of argparse: a lab, by its number or its name; returns its key."""
     key, known = text.zfill(2) if text.isdecimal() else text.split("_")[0], labs()
     if not known:
-        raise argparse.ArgumentTypeError(NO_SOURCES)
+        raise argparse.ArgumentTypeError(NO_LABS)
     if key not in known:
         raise argparse.ArgumentTypeError(f"there is no lab {key}; the labs: {', '.join(known)}")
     return key

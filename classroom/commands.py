@@ -11,7 +11,8 @@ from classroom import grade as grading
 from classroom import gradebook as books
 from classroom.archives import unpack
 from classroom.gradescope import write_autograder
-from classroom.lab import ROOT, Refused, labs, read_lab, read_submission
+from classroom.handout import hand_out
+from classroom.lab import ROOT, Refused, labs, read_lab, read_submission, without_solutions
 from classroom.marker import Limits, mark
 from classroom.remarks import remarks
 
@@ -34,18 +35,19 @@ def check(args) -> None:
         key = args.file.name.split("_")[0]
         raise Refused(f"there is no copy of lab {key} yet; make it by: course.py labs start {key}")
     submission = read_submission(args.file)
-    source = labs().get(submission.key)
-    lab = read_lab(source) if source else read_lab(args.file, submission.key)
+    source = labs().get(submission.key, args.file)
+    solved = source != args.file and not without_solutions()
+    lab = read_lab(source) if solved else read_lab(source, submission.key)
     marks = mark(lab, submission, Limits(args.seconds, args.memory, args.output))
     found = f"{sum(one.points for one in marks)} of {lab.points} points"
     print(f"{lab.path.stem}: {found}")
     for one in marks:
         told = one.told.replace("\n", f"\n{'':18}")
         print(f"  {one.task:<8}{one.points} of {one.possible}  {told}")
-    for remark in remarks(lab, submission):
+    for remark in remarks(lab, submission, marks):
         print(f"Look at this: {remark}")
-    if not source:
-        print("By the checks of the file itself; whoever teaches has further ones.")
+    if not solved:
+        print("By the checks that you can see; whoever teaches has further ones.")
     edition.remember(args.file, found)
 
 
@@ -89,6 +91,12 @@ def export(args) -> None:
     print(f"{args.out} has {args.out.stat().st_size / 1e6:.0f} MB.")
 
 
+def handout(args) -> None:
+    """Make the folder for a class, and print what it holds."""
+    for sentence in hand_out(args.folder, args.zip):
+        print(sentence)
+
+
 def project(args) -> None:
     """Make the notebook of the project, or measure it and print the score within the board."""
     from classroom import project as ours  # imported here, because it imports torch
@@ -102,6 +110,8 @@ def project(args) -> None:
     print(f"Seed {seed}; training may take {args.seconds:g} s of one processor.", flush=True)
     row = {ours.NAME: args.name or args.file.resolve().stem}
     row |= ours.check(args.file, seed, args.seconds, Limits(memory=args.memory))
+    if ours.too_good(row):
+        print("Look at this: no honest model of ours came so close to the floor.")
     print(f"{row[ours.NATS]} nats above the floor, standard error {row[ours.ERROR]}")
     if args.board and args.seconds == ours.SECONDS:
         ours.append(args.board, row)

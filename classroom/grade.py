@@ -100,6 +100,7 @@ def grade_one(found: Found, sources, limits: Limits, old: dict, again: bool, rep
             return old | {name: row[name] for name in ("id", "late", "late found", "work")}
         row |= {"status": FAILED, "look at": "; ".join(remarks(lab, submission))}
         marks = mark(lab, submission, limits)
+        row["look at"] = "; ".join(remarks(lab, submission, marks))
         told = json.dumps(feedback(found.path, marks), indent=1)
         write(reports / found.path.relative_to(found.root), told)
         return row | summary(lab, marks)

@@ -21,6 +21,7 @@ from classroom import unread
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCES = ROOT / "classroom" / "solutions"
+EDITIONS = ROOT / "classroom" / "labs"  # in the folder of a class, which holds no solutions
 MARK = re.compile(r"^[ \t]*#[ \t]*(TASK|CHECK)[ \t]+(\w+)\.(\d+)\b[ \t:]*(.*)$", re.M | re.I)
 POINTS = re.compile(r"\((\d+) points?\)")
 # The names to which a cell assigns a value.
@@ -165,8 +166,15 @@ def read_lab(path: Path, key: str = "") -> Lab:
 
 
 def labs() -> dict[str, Path]:
-    """The notebooks of the labs by key, in the order "01", "02", …, and then labs such as "zoo"."""
-    return {path.stem.split("_")[0]: path for path in sorted(SOURCES.glob("*_lab.ipynb"))}
+    """The notebooks of the labs by key, in the order "01", "02", …, and then labs such as "zoo".
+    In the folder of a class they are the students' editions."""
+    folder = EDITIONS if without_solutions() else SOURCES
+    return {path.stem.split("_")[0]: path for path in sorted(folder.glob("*_lab.ipynb"))}
+
+
+def without_solutions() -> bool:
+    """Whether this is the folder of a class, which `handout` makes."""
+    return not SOURCES.is_dir()
 
 
 def read_submission(path: Path, known=()) -> Submission:

@@ -24,7 +24,7 @@ from classroom import tables
 from classroom.edition import HOME, own_answers, student_edition, write_new
 from classroom.lab import MARK, Refused, Submission, code_cells, joined, read_submission
 from classroom.marker import Cells, Limits, Stopped
-from classroom.remarks import forbidden, imports, used
+from classroom.remarks import changed, forbidden, imports, misleading, used
 from classroom.runner import UNANSWERED
 from classroom.tables import number
 from mlm_lib.engine.files import write
@@ -75,12 +75,13 @@ def read_project(path: Path) -> Submission:
 
 
 def remarks(answers: dict[str, list[str]]) -> list[str]:
-    """The packages that the answers import besides torch, numpy and the standard library, and the
-    forbidden names that they use, such as a finished model."""
+    """The packages that the answers import besides torch, numpy and the standard library, and what
+    else a teacher should look at, such as a finished model."""
     code = "\n".join(cell for cells in answers.values() for cell in cells)
     packages = {name.split(".")[0] for name in imports(code).values()}
     foreign = sorted(packages - {"torch", "numpy", *sys.stdlib_module_names})
-    return [*foreign, *used(code, forbidden("\n".join(code_cells(SKELETON))), {})]
+    more = [*changed(code, {}), *misleading(code)]
+    return [*foreign, *used(code, forbidden("\n".join(code_cells(SKELETON))), {}), *more]
 
 
 # -------------------------------------------------------------------------------------- the check
@@ -288,6 +289,12 @@ def references() -> dict[str, list[float]]:
     for row in read_board(REFERENCES):
         found[row[NAME]].append(number(row[NATS]))
     return found
+
+
+def too_good(row: dict) -> bool:
+    """Whether a score is less than half of the best score of our references. The predictions of a
+    model that has found our grammar in the files of the course are exact, and its score is 0."""
+    return number(row[NATS]) < min(map(min, references().values())) / 2
 
 
 def board(rows: list[dict]) -> list[str]:
