@@ -29,7 +29,7 @@ def remarks(lab: Lab, submission: Submission) -> list[str]:
             told.append(f"{task.name} uses {', '.join(names)}")
         if names := sorted(taken & bound(code) - bound(task.solution)):
             told.append(f"{task.name} replaces {', '.join(names)}")
-    return told
+    return told + submission.left_out
 
 
 def used(code: str, unwanted: list[str], given: dict[str, str]) -> list[str]:
