@@ -103,8 +103,8 @@ class Cells:
 
     def __enter__(self):
         sweep()
-        self.folder = tempfile.TemporaryDirectory(prefix=PREFIX, ignore_cleanup_errors=True)
-        folder = Path(self.folder.name)
+        self.place = tempfile.TemporaryDirectory(prefix=PREFIX, ignore_cleanup_errors=True)
+        self.folder = folder = Path(self.place.name)
         self.lock = FileLock(folder / IN_USE)
         self.lock.acquire()
         self.work = folder / "work"
@@ -114,7 +114,7 @@ class Cells:
             shutil.copytree(ROOT / part, folder / "course" / part)
         runner = shutil.copy(ROOT / "classroom" / "runner.py", folder)
         paths = [str(folder / "course"), os.environ.get("PYTHONPATH")]
-        own = {"PYTHONPATH": os.pathsep.join(filter(None, paths)), MARKED: self.folder.name}
+        own = {"PYTHONPATH": os.pathsep.join(filter(None, paths)), MARKED: str(folder)}
         # Its size is read from this handle, because an answer may put something else in its place.
         self.printed = open(folder / "printed", "wb")
         self.answer = Future()  # the answer to the last request
@@ -141,7 +141,7 @@ class Cells:
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(PATIENCE)
         for one in psutil.process_iter(["environ"]):
-            if one in found or (one.info["environ"] or {}).get(MARKED) == self.folder.name:
+            if one in found or (one.info["environ"] or {}).get(MARKED) == str(self.folder):
                 with contextlib.suppress(psutil.Error):
                     one.kill()
         # A process that nobody found may hold the other end of a pipe. Then the pipe stays open,
@@ -153,7 +153,7 @@ class Cells:
         self.printed.close()
         self.lock.release()
         with contextlib.suppress(RecursionError):  # an answer made folders in folders in folders
-            self.folder.cleanup()
+            self.place.cleanup()
 
     def exchange(self, asked: dict, answer: Future) -> None:
         """Send a request, and store in `answer` what the process answers, or None if the process
@@ -253,7 +253,7 @@ def sweep() -> None:
     still runs is locked, except in the moment in which it is made."""
     for lock in Path(tempfile.gettempdir()).glob(f"{PREFIX}*/{IN_USE}"):
         with contextlib.suppress(OSError, Timeout, RecursionError):
-            if time.time() - lock.stat().st_mtime < 60:
+            if not lock.is_file() or time.time() - lock.stat().st_mtime < 60:
                 continue
             with FileLock(lock, timeout=0):
                 pass
