@@ -10,10 +10,9 @@ from classroom import edition
 from classroom import grade as grading
 from classroom import gradebook as books
 from classroom.archives import unpack
-from classroom.cells import Limits
 from classroom.gradescope import write_autograder
 from classroom.lab import ROOT, labs, read_lab, read_submission
-from classroom.marker import mark
+from classroom.marker import Limits, mark
 from classroom.remarks import remarks
 
 

@@ -17,10 +17,10 @@ from tqdm import tqdm
 
 from classroom import tables
 from classroom.archives import identify, shown
-from classroom.cells import Limits, ended
+from classroom.cells import ended
 from classroom.feedback import feedback
 from classroom.lab import Lab, Refused, Submission, labs, read_lab, read_submission
-from classroom.marker import RAN, Mark, mark
+from classroom.marker import RAN, Limits, Mark, mark
 from classroom.remarks import bare, remarks
 from mlm_lib.engine.files import write
 
