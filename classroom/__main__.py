@@ -184,8 +184,13 @@ def main(argv: list[str]) -> int:
     from classroom import commands
     from classroom.work import take_in
 
-    # SIGTERM is handled like Ctrl-C, so that every process which was started is ended, too.
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    # These signals are handled like Ctrl-C, so that every process which was started is ended, too.
+    # SIGHUP comes when a terminal is closed, and is left ignored if `nohup` ignores it.
+    names = [name for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]  # Windows lacks one
+    before = {one: signal.getsignal(one) for one in (getattr(signal, name) for name in names)}
+    for one in before:
+        if before[one] != signal.SIG_IGN:
+            signal.signal(one, signal.default_int_handler)
     try:
         find_working_folder()
         # `check` leaves the folder of an earlier version as it is, because FILE may be in it.
@@ -200,7 +205,8 @@ def main(argv: list[str]) -> int:
         print("\nInterrupted. What was finished before is kept.", file=sys.stderr)
         return 130
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for one, handler in before.items():
+            signal.signal(one, handler)
 
 
 if __name__ == "__main__":

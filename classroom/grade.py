@@ -17,10 +17,11 @@ from tqdm import tqdm
 from classroom import tables
 from classroom.agreement import fingerprint, say_who_agrees
 from classroom.archives import Unpacked, shown
+from classroom.cells import ended
 from classroom.feedback import feedback
 from classroom.hand_ins import Found, find, readable, reports_of
 from classroom.lab import Lab, Refused, labs, read_lab, read_submission
-from classroom.marker import RAN, Limits, Mark, ended, mark
+from classroom.marker import RAN, Limits, Mark, mark
 from classroom.remarks import remarks
 from mlm_lib.engine.files import write
 

@@ -66,7 +66,7 @@ def remarks(lab: Lab, submission: Submission, marks=()) -> list[str]:
     for task in lab.tasks:
         if task.name in points and not answered(submission.answers.get(task.name, []), task):
             told.append(f"{task.name} has points, and nothing is written there")
-    return told
+    return told + submission.left_out
 
 
 def used(code: str, unwanted: list[str], given: dict[str, str]) -> list[str]:
