@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Sets up the course, runs its lessons, tests them and opens them. It needs only Python.
+"""Sets up the course, runs its lessons, tests them and opens them. You need only Python to start
+course.py. Everything else is installed by course.py itself.
 
     python3 course.py run  [--only 03 08] [--quick] [--labs] [--device auto] [-p NAME=VALUE ...]
                            [--out DIR] [--jobs N]
@@ -8,20 +9,24 @@
     python3 course.py lesson NN [--text] [--lab]
     python3 course.py open [-- OPTIONS OF JUPYTERLAB]
     python3 course.py restore NN [--lab]
-    python3 course.py labs start [02 ...] | check FILE | status | solution NN
+    python3 course.py labs start [02 ...] | check 02 | status | solution 02
     python3 course.py labs grade FOLDER --out marks.csv | project start | project check FILE
+    python3 course.py labs handout FOLDER [--zip]
     python3 course.py site [--serve] [--port 8000]
 
-Every command first makes the folder `.venv` if there is none, renews it if pyproject.toml or
-constraints.txt has changed, and then runs inside it. With `--here` it uses the interpreter that you
-started it with and sets nothing up: for conda, Colab, or a GPU machine that is already prepared.
+Every command first makes the folder `.venv` if there is none, and renews this folder if
+pyproject.toml or constraints.txt has changed. Then the command runs with the Python of `.venv`.
+With `--here`, course.py installs nothing, and the command runs with the Python that you started
+course.py with. Use `--here` with conda, on Colab, or on a GPU machine that is already prepared.
 
-If the Python that runs course.py already has torch, this torch is used. Otherwise `--cpu` installs
-the CPU build of torch, and `--cuda` installs its CUDA build. If neither is given, Linux gets the
-CUDA build only where there is an NVIDIA driver.
+If the Python that you start course.py with already has torch, this torch is used. Otherwise `--cpu`
+installs the CPU build of torch, and `--cuda` installs its CUDA build. If you give neither option, a
+Linux machine with an NVIDIA driver gets the CUDA build, and every other machine gets a
+build without CUDA.
 
-Exit status: 0 if all went well, 1 if something failed, 2 if the request cannot be met, 130 after
-Ctrl-C or SIGTERM.
+Exit status: 0 if all went well; 1 if a lesson or a test failed, or if a file could not be read or
+written; 2 if the command could not begin, for example because an option is wrong; 130 after Ctrl-C
+or SIGTERM.
 """
 
 import sys
@@ -426,10 +431,14 @@ def find_lessons(folder: Path, only: list[str] | None = None) -> list[Path]:
     return sorted(chosen)
 
 
-def find_labs(folder: Path, only: str | None = None) -> list[Path]:
+def find_labs(folder: Path, only: str | None = None, solved: bool = False) -> list[Path]:
     """The files of all labs in order, or the lab `only`, which is given as a lesson is. `folder` is
-    the folder of the lessons."""
-    labs = sorted((folder.parent / "classroom" / "solutions").glob("*_lab.ipynb"))
+    the folder of the lessons. The folder of a class has the students' editions in place of the
+    labs with our solutions, and no labs that are `solved`."""
+    classroom = folder.parent / "classroom"
+    labs = sorted((classroom / "solutions").glob("*_lab.ipynb"))
+    if not labs and not solved:
+        labs = sorted((classroom / "labs").glob("*_lab.ipynb"))
     if only is None:
         return labs
     stem = only.removesuffix(".ipynb")
@@ -502,7 +511,9 @@ def plan(args) -> list[tuple[Path, dict]]:
     lessons = find_lessons(args.notebooks, args.only)
     if args.labs:
         numbers = {lesson.name[:2] for lesson in lessons}
-        labs = find_labs(args.notebooks)
+        labs = find_labs(args.notebooks, solved=True)
+        if not labs and args.command == "run":
+            raise Stop("--labs runs the labs with our solutions, and this folder has none.")
         lessons += [lab for lab in labs if not args.only or lab.name[:2] in numbers]
     if args.out == args.notebooks:
         raise Stop(f"--out {args.out} is where the lessons themselves are; choose another folder.")
@@ -768,7 +779,7 @@ def test_on_the_cpu(args) -> int:
         steps["style"] = [sys.executable, STYLE, *find_lessons(args.notebooks)]
     if not args.quick:
         lessons = reversed(find_lessons(args.notebooks))
-        steps["notebooks"] = [*pytest, *COMPARED, *lessons, *find_labs(args.notebooks)]
+        steps["notebooks"] = [*pytest, *COMPARED, *lessons, *find_labs(args.notebooks, solved=True)]
     failed, rows, total = [], [], collections.Counter()
     with cpu_environment() as env:
         env.setdefault("OMP_NUM_THREADS", str(cores // workers))
@@ -912,7 +923,11 @@ def open_lessons(args) -> int:
     with child_environment() as env:
         # JupyterLab remembers its open tabs in this folder, apart from the user's other tabs.
         env.setdefault("JUPYTERLAB_WORKSPACES_DIR", str(ROOT / "build" / "jupyterlab"))
-        return call([sys.executable, "-m", "jupyterlab", *place, *options], env)
+        try:
+            return call([sys.executable, "-m", "jupyterlab", *place, *options], env)
+        except KeyboardInterrupt:  # this is how one ends JupyterLab, so nothing was cut off
+            print("\nJupyterLab has ended. What you saved is in work/.")
+            return 130
 
 
 def restore(args) -> int:
@@ -988,23 +1003,43 @@ def listen(folder: Path, port: int):
 SITE_MODULES = ["sphinx", "myst_nb", "furo", "nbconvert", "onnxscript", "onnxruntime"]
 TEST_MODULES = ["ruff", "pytest", "xdist", "nbval", "papermill", "ipykernel", *SITE_MODULES]
 COMMANDS = {  # name: (function, modules it needs, its line in --help)
-    "run": (run, ["papermill", "ipykernel", "tqdm", "torch"], "execute the lessons in order"),
-    "test": (test, TEST_MODULES, "run the tests and check the lessons' stored outputs"),
+    "run": (
+        run,
+        ["papermill", "ipykernel", "tqdm", "torch"],
+        "execute the lessons in order, and keep the executed notebooks",
+    ),
+    "test": (
+        test,
+        TEST_MODULES,
+        "run all tests, execute the lessons, and compare their new outputs with the stored ones",
+    ),
     "lesson": (
         lesson,
         ["jupytext", "nbclient", "pytest", "nbval"],
-        "edit a lesson as text; execute, store, test and compare it",
+        "for authors of lessons. With --text, convert the notebook of a lesson into a text file "
+        "that you can edit. Without --text, execute the edited text, test it, and store it",
     ),
     "open": (
         open_lessons,
         ["jupyterlab", "ipykernel", "filelock"],
-        "open your copies of the lessons in JupyterLab; options after -- go to JupyterLab",
+        "open your own copies of the lessons and labs in JupyterLab. Options after -- are passed "
+        "to JupyterLab",
     ),
-    "restore": (restore, ["filelock"], "get a fresh copy of a lesson or a lab, beside your own"),
-    "site": (site, SITE_MODULES, "build the course's web site"),
-    "labs": (labs, ["torch", "psutil", "tqdm"], "get a lab, check it, mark a class"),
+    "restore": (
+        restore,
+        ["filelock"],
+        "get a fresh copy of a lesson or a lab. The copy that you have changed is kept beside it",
+    ),
+    "site": (site, SITE_MODULES, "build the web site of the course in the folder build/site"),
+    "labs": (
+        labs,
+        ["torch", "psutil", "tqdm"],
+        "get a lab, check your answers, or mark the labs that a class has handed in",
+    ),
 }
 OLD_NAMES = {"lab": "open"}  # an earlier name of a command, which is still taken
+# Commands that the folder of a class cannot run, and what they need of the whole course.
+FOR_AUTHORS = {lesson: ROOT / "tests" / "course", site: ROOT / "docs" / "labs.md"}
 PASS_ON = ("open", "labs")  # commands that hand options which are not ours to another program
 
 
@@ -1033,12 +1068,12 @@ def parse(argv: list[str]) -> argparse.Namespace:
     option(
         "--here",
         action="store_true",
-        help="use the Python that runs this command, and set nothing up",
+        help="install nothing, and use the Python that you started course.py with",
     )
     option("--notebooks", type=Path, help=argparse.SUPPRESS)  # a folder of other lessons, for tests
     builds = common.add_mutually_exclusive_group()
-    for build, text in {"cpu": f"{CPU_SIZE}", "cuda": f"{CUDA_SIZE}; Linux"}.items():
-        text = f"set up with the {build.upper()} build of torch ({text})"
+    for build, text in {"cpu": CPU_SIZE, "cuda": f"{CUDA_SIZE}, on Linux only"}.items():
+        text = f"if torch has to be installed, install its {build.upper()} build ({text})"
         builds.add_argument(
             "--" + build, dest="build", action="store_const", const=build, help=text
         )
@@ -1048,50 +1083,71 @@ def parse(argv: list[str]) -> argparse.Namespace:
     for name, (action, _, text) in COMMANDS.items():
         own = {"allow_abbrev": name not in PASS_ON, "add_help": name != "labs"}
         own["aliases"] = [old for old, new in OLD_NAMES.items() if new == name]
-        command = commands.add_parser(name, parents=[common], help=text, **own)
+        command = commands.add_parser(
+            name, parents=[common], help=text, description=f"{text[0].upper()}{text[1:]}.", **own
+        )
         option = command.add_argument
         many = {"nargs": "+", "action": "extend"}
         if name == "run":
-            names = "lessons by number or name: 3, 03, 03_name"
+            names = "execute only these lessons. A lesson is given by its number or its name"
             option("--only", metavar="LESSON", help=names, **many)
-            option(
-                "--quick", action="store_true", help="use smaller sizes, which each lesson names"
-            )
+            text = "execute a short version of each lesson, with less data and fewer steps"
+            option("--quick", action="store_true", help=text)
             devices = ["auto", "cpu", "cuda", "mps"]
-            option("--device", choices=devices, help="the value of DEVICE in the lessons")
-            text = "set parameters of the lessons, for example SEED=1"
+            option(
+                "--device",
+                choices=devices,
+                help="the device on which the lessons compute. With auto they take a GPU if there "
+                "is one",
+            )
+            text = "give parameters of the lessons another value, for example SEED=1"
             option("-p", default=[], metavar="NAME=VALUE", help=text, **many)
-            text = "the folder for the executed notebooks (default: build/executed)"
+            text = (
+                "the folder into which the executed notebooks are written (default: build/executed)"
+            )
             option("--out", type=folder, default=ROOT / "build/executed", metavar="DIR", help=text)
-            option("--labs", action="store_true", help="also run the labs with our solutions")
-            text = "how many lessons run at once (default: one for each idle core, at most 4)"
+            option("--labs", action="store_true", help="also execute the labs, with our solutions")
+            text = (
+                "how many lessons are executed at once (default: one for each idle core, at most 4)"
+            )
             option("--jobs", type=whole_number(1), metavar="N", help=text)
-            text = "stop a cell that runs longer (default: 1800; 0: no limit)"
+            text = "the longest time that a cell may take; 0 means no limit (default: 1800)"
             seconds = {"dest": "limit", "type": whole_number(0), "default": 1800}
             option("--cell-timeout", metavar="SECONDS", help=text, **seconds)
         elif name == "test":
-            option("--quick", action="store_true", help="leave out slow tests and the lessons")
-            text = "also test the web site, in the browser Chromium"
+            text = "leave out the slow tests, and do not execute the lessons"
+            option("--quick", action="store_true", help=text)
+            text = "also build the web site, and test it in the browser Chromium"
             option("--site", action="store_true", help=text)
-            text = "count remarks on the style of lessons as failures"
+            text = "also check the style of the lessons. A remark on the style counts as a failure"
             option("--style", action="store_true", help=text)
-            text = "instead of all tests: execute lessons and labs on this device (cuda, cuda:1, "
-            option("--device", metavar="DEVICE", help=text + "mps) and compare what they print")
-            text = "with --device: only these lessons, by number or name"
+            text = (
+                "a device: cuda, cuda:1 or mps. With this option no tests are run. The lessons and "
+                "labs are executed on the device, and their new outputs are compared with the "
+                "stored ones"
+            )
+            option("--device", metavar="DEVICE", help=text)
+            text = "together with --device: execute only these lessons"
             option("--only", metavar="LESSON", help=text, **many)
-            text = "with --device: how many lessons run at once (default: as for run)"
+            text = (
+                "together with --device: how many lessons are executed at once (default: one for "
+                "each idle core, at most 4)"
+            )
             option("--jobs", type=whole_number(1), metavar="N", help=text)
         elif name in ("lesson", "restore"):
-            option("number", metavar="NN", help="the lesson's number or name")
-            option("--lab", action="store_true", help="the lab of the lesson instead of the lesson")
+            option("number", metavar="NN", help="the number or the name of the lesson")
+            text = "use the lab that belongs to the lesson, and not the lesson itself"
+            option("--lab", action="store_true", help=text)
             if name == "lesson":
-                text = "write the lesson as a text file, to edit it"
+                text = "only write the text file that can be edited"
                 option("--text", action="store_true", help=text)
         elif name == "site":
-            option(
-                "--serve", action="store_true", help="show the site at an address of this machine"
+            text = (
+                "when the site is built, serve it to the browsers of this machine, and print its "
+                "address"
             )
-            text = "the port of the address (default: 8000; 0: any free port)"
+            option("--serve", action="store_true", help=text)
+            text = "the port of this address; 0 means any free port (default: 8000)"
             option("--port", type=whole_number(0, 65535), default=8000, help=text)
     ours = argv.index("--") if "--" in argv else len(argv)
     # The defaults are given here and not by set_defaults, because with set_defaults a command would
@@ -1135,6 +1191,9 @@ def main(argv: list[str]) -> int:
             parse_labs(args.passed_on)
         if action in (lesson, restore):
             lesson_or_lab(args)
+        if action in FOR_AUTHORS and not FOR_AUTHORS[action].exists():
+            told = f"{args.command} is for authors of the course, and there is no"
+            raise Stop(f"{told} {FOR_AUTHORS[action]} in this copy of the course.")
         if not args.here:
             enter_environment(args.build, argv)
         if action is test and args.device:  # it executes lessons, and runs no test of the package

@@ -2,6 +2,6 @@
 a whole class.
 
 Read `lab` first. `edition` makes what a student gets. `runner` executes the answers of one notebook
-and our checks in a process of its own, and `marker` watches over that process. `grade` marks all
-notebooks in a folder.
+and our checks in a process of its own, and `marker` watches over that process. `grade` marks what
+`hand_ins` finds of a class, and `gradebook` brings the points to the students that `roster` finds.
 """

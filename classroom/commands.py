@@ -11,7 +11,8 @@ from classroom import grade as grading
 from classroom import gradebook as books
 from classroom.archives import unpack
 from classroom.gradescope import write_autograder
-from classroom.lab import ROOT, labs, read_lab, read_submission
+from classroom.handout import hand_out
+from classroom.lab import ROOT, Refused, labs, read_lab, read_submission, without_solutions
 from classroom.marker import Limits, mark
 from classroom.remarks import remarks
 
@@ -30,19 +31,23 @@ def start(args) -> None:
 
 def check(args) -> None:
     """Mark one notebook, and print the points and the messages of each task."""
+    if not args.file.exists():
+        key = args.file.name.split("_")[0]
+        raise Refused(f"there is no copy of lab {key} yet; make it by: course.py labs start {key}")
     submission = read_submission(args.file)
-    source = labs().get(submission.key)
-    lab = read_lab(source) if source else read_lab(args.file, submission.key)
+    source = labs().get(submission.key, args.file)
+    solved = source != args.file and not without_solutions()
+    lab = read_lab(source) if solved else read_lab(source, submission.key)
     marks = mark(lab, submission, Limits(args.seconds, args.memory, args.output))
     found = f"{sum(one.points for one in marks)} of {lab.points} points"
     print(f"{lab.path.stem}: {found}")
     for one in marks:
         told = one.told.replace("\n", f"\n{'':18}")
         print(f"  {one.task:<8}{one.points} of {one.possible}  {told}")
-    for remark in remarks(lab, submission):
+    for remark in remarks(lab, submission, marks):
         print(f"Look at this: {remark}")
-    if not source:
-        print("By the checks of the file itself; whoever teaches has further ones.")
+    if not solved:
+        print("By the checks that you can see; whoever teaches has further ones.")
     edition.remember(args.file, found)
 
 
@@ -61,13 +66,12 @@ def solution(args) -> None:
 
 def grade(args) -> None:
     """Mark the notebooks of a class, and print how many submissions have which status."""
-    limits, folder = Limits(args.seconds, args.memory, args.output), args.folder
+    limits = Limits(args.seconds, args.memory, args.output)
     with TemporaryDirectory() as place:
-        if folder.is_file():
-            folder = Path(place) / "class"
-            for sentence in unpack(args.folder, folder):
-                print(sentence, file=sys.stderr)
-        rows = grading.grade(folder, args.out, limits, args.jobs, args.again, args.due)
+        unpacked = unpack(args.folder, Path(place) / "class")
+        for sentence in unpacked.told:
+            print(sentence, file=sys.stderr)
+        rows = grading.grade(unpacked, args.out, limits, args.jobs, args.again, args.due)
     for found, count in sorted(Counter(row["status"] for row in rows).items()):
         print(f"{count:>5}  {found}")
     print(f"{args.out} has {len(rows)} rows; reports: {args.out.stem}_reports/")
@@ -75,7 +79,9 @@ def grade(args) -> None:
 
 def gradebook(args) -> None:
     """Write the points of a class into a gradebook, and print what does not agree."""
-    for sentence in books.gradebook(args.marks, args.roster, args.out, args.count, args.late):
+    for sentence in books.gradebook(
+        args.marks, args.roster, args.out, args.count, args.late, args.teams
+    ):
         print(sentence)
 
 
@@ -83,6 +89,12 @@ def export(args) -> None:
     """Write the autograder of a lab for Gradescope."""
     write_autograder(args.lab, args.out)
     print(f"{args.out} has {args.out.stat().st_size / 1e6:.0f} MB.")
+
+
+def handout(args) -> None:
+    """Make the folder for a class, and print what it holds."""
+    for sentence in hand_out(args.folder, args.zip):
+        print(sentence)
 
 
 def project(args) -> None:
@@ -98,6 +110,8 @@ def project(args) -> None:
     print(f"Seed {seed}; training may take {args.seconds:g} s of one processor.", flush=True)
     row = {ours.NAME: args.name or args.file.resolve().stem}
     row |= ours.check(args.file, seed, args.seconds, Limits(memory=args.memory))
+    if ours.too_good(row):
+        print("Look at this: no honest model of ours came so close to the floor.")
     print(f"{row[ours.NATS]} nats above the floor, standard error {row[ours.ERROR]}")
     if args.board and args.seconds == ours.SECONDS:
         ours.append(args.board, row)

@@ -16,7 +16,8 @@ HIDDEN = re.compile(r"^[ \t]*### BEGIN HIDDEN TESTS.*?### END HIDDEN TESTS\n?", 
 
 
 def student_edition(notebook: dict) -> dict:
-    """A copy of a lab's notebook, as parsed JSON, without solutions, hidden tests and outputs."""
+    """A copy of a lab's notebook, as parsed JSON, without solutions, hidden tests and outputs. The
+    checks are folded."""
     notebook = json.loads(json.dumps(notebook))
     for cell in notebook["cells"]:
         if cell["cell_type"] != "code":
@@ -27,6 +28,8 @@ def student_edition(notebook: dict) -> dict:
         waits = rf'\1raise NotImplementedError("{STUB.format(name)}")'
         cell["source"] = HIDDEN.sub("", SOLUTION.sub(waits, source)).rstrip("\n")
         cell["outputs"], cell["execution_count"] = [], None
+        if mark and mark[1].upper() == "CHECK":  # its messages give away parts of the answer
+            cell["metadata"] = cell["metadata"] | {"jupyter": {"source_hidden": True}}
     return notebook
 
 
@@ -75,8 +78,10 @@ def progress(folder: Path = HOME) -> list[str]:
 
 def last_checks(folder: Path) -> dict[str, str]:
     """What the last check of each notebook found, by the name of the notebook."""
-    path = folder / ".checks.json"
-    return json.loads(path.read_text("utf-8")) if path.exists() else {}
+    with suppress(OSError, ValueError):  # there is no such file, or it is damaged
+        known = json.loads((folder / ".checks.json").read_text("utf-8"))
+        return known if isinstance(known, dict) else {}
+    return {}
 
 
 def remember(file: Path, found: str, folder: Path = HOME) -> None:

@@ -1,91 +1,40 @@
-"""Marks a class: writes a table with a row for each file in a folder, and a copy of each notebook
-with the marker's messages.
+"""Marks a class: writes a table with a row for each file that was handed in, and a copy of each
+notebook with the marker's messages.
 
 Whatever a submission is or does, the other submissions get their marks. A mark in the table is kept
 as long as neither the student's answers nor the lab have changed.
 """
 
-import hashlib
 import json
-import os
 import re
+import time
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from filelock import FileLock
 from tqdm import tqdm
 
 from classroom import tables
-from classroom.archives import identify, shown
+from classroom.agreement import fingerprint, say_who_agrees
+from classroom.archives import Unpacked, shown
+from classroom.cells import ended
 from classroom.feedback import feedback
-from classroom.lab import Lab, Refused, Submission, labs, read_lab, read_submission
-from classroom.marker import RAN, Limits, Mark, ended, mark
-from classroom.remarks import bare, remarks
+from classroom.hand_ins import Found, find, readable, reports_of
+from classroom.lab import Lab, Refused, labs, read_lab, read_submission
+from classroom.marker import RAN, Limits, Mark, mark
+from classroom.remarks import remarks
 from mlm_lib.engine.files import write
 
 COLUMNS = ["student", "id", "file", "lab", "status", "points", "possible", "late", "seconds"]
-COLUMNS += ["look at", "work"]
+COLUMNS += ["look at", "late found", "work"]
 TASK = re.compile(r"(\w+)\.(\d+)( says| seconds)?")  # a column of one task
 COMPLETE, MARKED, PARTLY, UNREAD = "complete", "marked", "not all could be run", "not read"
 FAILED = "could not be run"
-SAME = "the same work as "
 
 
-@dataclass(frozen=True)
-class Found:
-    """A file or folder in the folder of a class, and the student who handed it in."""
-
-    student: str
-    path: Path
-    file: str  # its name in the table
-    id: str = ""
-    late: int = 0  # days; a day that has begun counts
-
-
-def reports_of(table: Path) -> Path:
-    """The folder for the copies with messages, beside the table of marks."""
-    return table.with_name(f"{table.stem}_reports")
-
-
-def find_submissions(folder: Path, table: Path) -> list[Found]:
-    """Everything in the folder that may be a submission. Each entry of the folder belongs to one
-    student, whose name is the name of the entry.
-
-    Every notebook in a student's folder is a submission, and a folder without a notebook is listed,
-    too. Names that begin with a dot are skipped, because they belong to the system or to Jupyter,
-    and so are the table of marks and the folder of reports.
-    """
-    found, ours = [], {real(table), real(reports_of(table))}
-    for entry in sorted(folder.iterdir()):
-        if entry.name.startswith(".") or real(entry) in ours:
-            continue
-        student = readable(entry.name if entry.is_dir() else entry.stem)
-        # A link is not followed. `grade_one` reports it.
-        below = [] if entry.is_symlink() else sorted(entry.rglob("*.ipynb"))
-        for path in [path for path in below if shown(path, folder)] or [entry]:
-            found.append(Found(student, path, readable(path.relative_to(folder).as_posix())))
-    return found
-
-
-def readable(name: str) -> str:
-    """A file's name as text, even if its bytes are not UTF-8, as in old zip files."""
-    return name.encode("utf-8", "backslashreplace").decode("utf-8")
-
-
-def leaves(path: Path, folder: Path) -> bool:
-    """Whether the path of a submission contains a link that leads out of the student's own
-    files."""
-    home = real(folder) / path.relative_to(folder).parts[0]
-    return home.is_symlink() or not real(path).is_relative_to(home)
-
-
-def real(path: Path) -> Path:
-    """The path with all links resolved. A link that leads to itself stays as it is."""
-    return Path(os.path.realpath(path))
-
-
-def grade(folder: Path, table: Path, limits: Limits, jobs=1, again=False, due=None) -> list[dict]:
-    """Mark all submissions in `folder`, and write `table` after each of them. Returns the rows.
+def grade(unpacked: Unpacked, table: Path, limits: Limits, jobs=1, again=False, due=None):
+    """Mark everything that was handed in, and write the rows into `table` while they are marked.
+    Several runs may write into one table at the same time. Returns the rows of the table.
 
     Args:
         jobs: how many submissions are marked at once.
@@ -97,60 +46,92 @@ def grade(folder: Path, table: Path, limits: Limits, jobs=1, again=False, due=No
     """
     rows = read_table(table)
     sources = {key: read_lab(path) for key, path in labs().items()}
-    submissions = identify(find_submissions(folder, table), due)
+    submissions = find(unpacked, table, due)
 
     def one(found: Found) -> dict:
-        old = rows.get((found.student, found.file), {}) | ({"work": ""} if again else {})
-        return grade_one(found, folder, sources, limits, old, reports_of(table))
+        old = rows.get((found.student, found.file), {})
+        row = grade_one(found, sources, limits, old, again, reports_of(table))
+        return row if filled(row) != filled(old) else {}
 
+    new, last, took = {}, 0.0, 0.0
     with ThreadPoolExecutor(jobs) as pool:
         started = [pool.submit(one, found) for found in submissions]
         try:
             ending = as_completed(started)
             for future in tqdm(ending, total=len(started), unit="notebook", disable=None):
-                row = future.result()
-                rows[row["student"], row["file"]] = row
-                say_who_agrees(rows.values())
-                write_table(table, rows)
+                if row := future.result():
+                    new[row["student"], row["file"]] = row
+                # A table of 2,000 rows takes long to write, so it is not written for each of them.
+                if new and time.monotonic() - last > 10 * took:
+                    last = time.monotonic()
+                    put(table, new)
+                    new, took = {}, time.monotonic() - last
         except BaseException:
-            ended.set()  # stops the running markings; the table holds those that are finished
+            ended.set()  # stops the running markings; the table gets those that are finished
             pool.shutdown(cancel_futures=True)
+            put(table, new)
             raise
-    return [rows[key] for key in sorted(rows)]
+    return put(table, new, whole=True)
 
 
-def grade_one(found: Found, folder: Path, sources, limits: Limits, old: dict, reports: Path):
-    """The row of one submission. It is the row `old` if neither the answers nor the lab changed.
+def grade_one(found: Found, sources, limits: Limits, old: dict, again: bool, reports: Path) -> dict:
+    """The row of one submission. It keeps the marks of the row `old` if neither the answers nor the
+    lab changed, unless `again` is true.
 
     Otherwise the submission is marked, and a copy of the notebook with messages is written into
     `reports`. The copy has the same name and folder as the notebook, because Canvas and Moodle
     recognise by these whose feedback it is.
     """
     row = {name: text for name, text in old.items() if not ours(name)}  # a teacher's own columns
-    row |= dict.fromkeys(COLUMNS, "") | {"points": 0, "late": found.late, "status": UNREAD}
-    row |= {"student": found.student, "id": found.id, "file": found.file}
-    if leaves(found.path, folder):
-        says = "a link that leads elsewhere; hand in the file itself"
-        return row | {"look at": "a link", "says": says}
-    if found.path.is_dir():
-        return row | {"says": "no notebook in this folder"}
+    row |= dict.fromkeys(COLUMNS, "") | {"points": 0, "status": UNREAD}
+    row |= {"student": found.student, "file": found.file} | whose(found, old)
     try:
+        if found.leaves:
+            says = "a link that leads elsewhere; hand in the file itself"
+            return row | {"look at": "a link", "says": says}
+        if found.path.is_dir():
+            return row | {"says": nothing_in(found.path)}
         submission = read_submission(found.path, sources)
         lab = sources[submission.key]
         row |= {"lab": lab.path.stem, "possible": lab.points, "work": fingerprint(lab, submission)}
-        if old and old["work"] == row["work"] and old["status"] != FAILED:
-            # The value in the table is kept, because a teacher may have written it.
-            late = found.late if old["late"] in ("", "0") else old["late"]
-            return old | {"id": old["id"] or found.id, "late": late}
+        was, now = (one.split() for one in (old.get("work", ""), row["work"]))
+        if was[:1] != now[:1] and was[1:] != now[1:]:  # the answers changed, not only the lab
+            row |= {"late": row["late found"]}  # what a teacher wrote was about the earlier answers
+        if was[:1] == now[:1] and not again and old["status"] != FAILED:
+            return old | {name: row[name] for name in ("id", "late", "late found", "work")}
         row |= {"status": FAILED, "look at": "; ".join(remarks(lab, submission))}
         marks = mark(lab, submission, limits)
+        row["look at"] = "; ".join(remarks(lab, submission, marks))
         told = json.dumps(feedback(found.path, marks), indent=1)
-        write(reports / found.path.relative_to(folder), told)
+        write(reports / found.path.relative_to(found.root), told)
         return row | summary(lab, marks)
     except Refused as error:
         return row | {"says": str(error)}
     except Exception as error:  # a bug of the marker must not stop the marking of the class
         return row | {"status": FAILED, "says": f"{type(error).__name__}: {error}"}
+
+
+def whose(found: Found, old: dict) -> dict:
+    """The columns `id` and `late`. What a teacher has written there is kept, and anything else is
+    renewed. The column `late found` holds what the marker found, so that one can be told from the
+    other. If nothing tells how late a file is, the days of an earlier run are kept."""
+    id, late, before = old.get("id", ""), old.get("late", ""), old.get("late found", "")
+    now = before if found.late is None else str(found.late)
+    return {"id": id or found.id, "late": now if late in ("", before) else late, "late found": now}
+
+
+def filled(row: dict) -> dict:
+    """The cells of a row that are not empty, as text."""
+    return {name: str(value) for name, value in row.items() if value != ""}
+
+
+def nothing_in(folder: Path) -> str:
+    """What to say of a folder without a notebook."""
+    there = sorted(
+        path.name for path in folder.rglob("*") if path.is_file() and shown(path, folder)
+    )
+    names = ", ".join(readable(name) for name in there[:3]) + ", …" * (len(there) > 3)
+    return "no notebook in this folder" + (f", which holds {names}" if there else "")
 
 
 def summary(lab: Lab, marks: list[Mark]) -> dict:
@@ -167,24 +148,6 @@ def summary(lab: Lab, marks: list[Mark]) -> dict:
         row[f"{one.task} says"] = one.told
         row[f"{one.task} seconds"] = f"{one.seconds:.1f}"
     return row
-
-
-def fingerprint(lab: Lab, submission: Submission) -> str:
-    """A hash of the student's answers and of the lab's tasks and checks. It does not depend on
-    comments, layout or outputs."""
-    answers = {task: [bare(cell) for cell in cells] for task, cells in submission.answers.items()}
-    told = [[asdict(part) for part in lab.parts], answers, submission.loose]
-    return "w" + hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:15]
-
-
-def say_who_agrees(rows) -> None:
-    """Write into the column "look at" who else handed in exactly the same answers."""
-    counted = [row for row in rows if row["work"] and str(row["points"]) != "0"]
-    for row in counted:
-        same = {one["student"] for one in counted if one["work"] == row["work"]} - {row["student"]}
-        told = [text for text in row["look at"].split("; ") if text and not text.startswith(SAME)]
-        told += [SAME + ", ".join(sorted(same))] if same else []
-        row["look at"] = "; ".join(told)
 
 
 # ------------------------------------------------------------------------------------- the table
@@ -210,6 +173,22 @@ def read_table(table: Path) -> dict[tuple[str, str], dict]:
     rows = tables.read(table, {"student", "file", "work"}, "table of marks")
     empty = dict.fromkeys(COLUMNS, "")
     return {(row["student"], row["file"]): empty | row for row in rows}
+
+
+def put(table: Path, rows: dict, whole=False) -> list[dict]:
+    """Put rows into the table of marks. Rows that another run has written meanwhile stay. Returns
+    all rows.
+
+    Args:
+        whole: whether the run is at its end, so that all rows can be compared with each other.
+    """
+    table.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(table.with_name(f".{table.name}.lock")):
+        rows = read_table(table) | rows
+        if whole:
+            say_who_agrees(list(rows.values()))
+        write_table(table, rows)
+    return [rows[key] for key in sorted(rows)]
 
 
 def write_table(table: Path, rows: dict) -> None:

@@ -7,21 +7,18 @@ a student, so that Canvas or Moodle can import it. `points` holds the rules for 
 import csv
 import io
 import re
-import unicodedata
 from collections import defaultdict
 from pathlib import Path
 
-from classroom import tables
 from classroom.grade import FAILED, read_table
 from classroom.lab import Refused
+from classroom.roster import FIRST, IDS, LAST, Roster
 from classroom.tables import number
 from mlm_lib.engine.files import write
 
-# The columns that identify a student in Canvas and in Moodle.
-FIRST, LAST = ("FirstName", "First name"), ("LastName", "Last name", "Surname")
-IDS = ("ID", "SIS User ID", "SIS Login ID", "ID number", "Username", "Email address")
 KEPT = {"Student", *FIRST, *LAST, *IDS, "Integration ID", "Root Account", "Section"}
 KEPT |= {"Institution", "Department"}
+WORKSHEET = {"Identifier", "Grade"}  # columns of Moodle's grading worksheet of one assignment
 
 
 def points(hand_ins: list[dict], count: str, late: float) -> float:
@@ -40,79 +37,85 @@ def points(hand_ins: list[dict], count: str, late: float) -> float:
     return worth[-1] if count == "last" else max(worth)
 
 
-def gradebook(marks: Path, roster: Path, out: Path, count="best", late=0.0) -> list[str]:
-    """Write the file `out`: the exported gradebook `roster` with a column of points for each lab in
-    the table `marks`.
+def gradebook(
+    marks: Path, roster: Path, out: Path, count="best", late=0.0, teams: Path | None = None
+) -> list[str]:
+    """Write the file `out`: the exported gradebook `roster` with the points for each lab in the
+    table `marks`. If `roster` is Moodle's grading worksheet of an assignment, it keeps all of its
+    columns, and the points are its grades.
 
     Returns:
-        A sentence for each row of `marks` that does not count, and for each column whose possible
-        points differ.
+        A sentence for each row of `marks` that does not count, for each column of points, and for
+        each column whose possible points differ.
 
     Raises:
-        Refused: `marks` is not a table of marks, or `roster` is not a gradebook.
+        Refused: `marks` is not a table of marks, or `roster` is not a gradebook, or it is not
+            certain into which column the points belong.
     """
-    header, lines, separator = tables.parse(roster)
-    if not ({"ID", "Section"} <= set(header) or {"ID number", "Email address"} & set(header)):
+    book = Roster(roster, teams)
+    header, worksheet = book.header, WORKSHEET <= set(book.header)
+    if not (
+        worksheet or {"ID", "Section"} <= set(header) or {"ID number", "Email address"} & {*header}
+    ):
         raise Refused(
             f"{roster} is no gradebook: one of Canvas has the columns Student, ID, … Section, one "
-            "of Moodle First name, Last name, ID number, Email address (export it in English)"
+            "of Moodle First name, Last name, ID number, Email address, and a grading worksheet of "
+            "Moodle Identifier and Grade (export it in English)"
         )
-    told, hand_ins, possible = [], defaultdict(list), {}
+    told, hand_ins, possible = book.told, defaultdict(list), {}
     for row in read_table(marks).values():
-        places, says = find(row, lines), ""
-        if not row["lab"] or row["status"] == FAILED:
-            says = f"{row['status']}, {row['says']}"
-        elif len(places) != 1:
-            says = f"{'several' if places else 'nobody'} in {roster.name} can be meant"
-        else:
-            title = f"lab {row['lab'].split('_')[0]}"
-            hand_ins[places[0], title].append(row)
-            possible[title] = number(row["possible"])
-        told += [f"{row['student']}, {row['file']}: {says}"] if says else []
-    columns = {title: column(title, header) for title in sorted(possible)}
-    kept = [name for name in header if name in KEPT]
-    table = [[*kept, *columns.values()]]
-    for place, line in enumerate(lines):
-        table.append([line[name] for name in kept])
-        for title, name in columns.items():
-            there = line.get(name, "")  # kept, because an empty cell would remove points
+        try:
+            if not row["lab"] or row["status"] == FAILED:
+                raise Refused(f"{row['status']}, {row['says']}")
+            places = book.find(row)
+        except Refused as error:
+            told.append(f"{row['student']}, {row['file']}: {error}")
+            continue
+        key = row["lab"].split("_")[0]
+        possible[key] = number(row["possible"])
+        for place in places:
+            hand_ins[place, key].append(row)
+    if worksheet and len(possible) > 1:
+        labs = " and ".join(sorted(possible))
+        raise Refused(f"{roster} is for one assignment, but {marks} holds the labs {labs}")
+    columns = {key: "Grade" if worksheet else column(key, header) for key in sorted(possible)}
+    for key, name in columns.items():
+        new = "" if name in header else f", which is new: {roster.name} has no column for it"
+        told.append(f"the points of lab {key} are in the column {name}{new}")
+    kept = [name for name in header if worksheet or name in KEPT]
+    table = [list(dict.fromkeys([*kept, *columns.values()]))]
+    for place, line in enumerate(book.lines):
+        for key, name in columns.items():
+            there = line.setdefault(name, "")  # kept, because an empty cell would remove points
             if "Points Possible" in line.get("Student", ""):
-                there = there or f"{possible[title]:g}"
-                if number(there) != possible[title]:
-                    told.append(f"{name} counts {there} points there, {possible[title]:g} here")
-            elif (place, title) in hand_ins:
-                there = f"{round(points(hand_ins[place, title], count, late), 2):g}"
-            table[-1].append(there)
+                line[name] = there or f"{possible[key]:g}"
+                if number(line[name]) != possible[key]:
+                    told.append(
+                        f"{name} is out of {there} there, and out of {possible[key]:g} here"
+                    )
+            elif (place, key) in hand_ins:
+                most = next((line[name] for name in header if name.lower() == "maximum grade"), "")
+                if most and number(most) != possible[key]:
+                    told.append(f"{name} is out of {most} there, and out of {possible[key]:g} here")
+                line[name] = f"{round(points(hand_ins[place, key], count, late), 2):g}"
+        table.append([line[name] for name in table[0]])
     text = io.StringIO()
-    csv.writer(text, delimiter=separator).writerows(table)
+    csv.writer(text, delimiter=book.separator).writerows(table)
     write(out, text.getvalue())
-    return told
+    return list(dict.fromkeys(told))
 
 
-def find(row: dict, lines: list[dict]) -> list[int]:
-    """The places of the gradebook's lines that may be the student of a row of marks. A line is
-    found by the id and by the name."""
-    asked = {row["id"].casefold(), row["student"].casefold()} - {""}
-    by_id, by_name = [], []
-    for place, line in enumerate(lines):
-        if asked & {line.get(name, "").strip().casefold() for name in IDS}:
-            by_id.append(place)
-        last, _, first = line.get("Student", "").partition(",")
-        first += "".join(line.get(name, "") for name in FIRST)
-        last += "".join(line.get(name, "") for name in LAST)
-        # In the names of files Canvas writes the last name first, and Moodle the first name.
-        if squeezed(row["student"]) in {squeezed(first + last), squeezed(last + first)} - {""}:
-            by_name.append(place)
-    return [place for place in by_id if place in by_name] or by_id + by_name
+def column(key: str, header: list[str]) -> str:
+    """The name of a lab's column in the gradebook, such as `lab 02 (815)`, `Lab 2 (815)` or
+    `Assignment: lab 02 (Real)`. It is `lab 02` if the gradebook has no such column yet.
 
-
-def column(title: str, header: list[str]) -> str:
-    """The name of a lab's column in the gradebook, such as `lab 02 (815)`. It is `title` if the
-    gradebook has no such column yet."""
-    form = re.compile(rf"(.*: ?)?{re.escape(title)}( \(.*\))?", re.I)
-    return next((name for name in header if form.fullmatch(name)), title)
-
-
-def squeezed(name: str) -> str:
-    """A name's letters and digits in lower case, without anything else."""
-    return "".join(filter(str.isalnum, unicodedata.normalize("NFC", name).casefold()))
+    Raises:
+        Refused: several columns have such a name.
+    """
+    number = f"0*{int(key)}" if key.isdecimal() else re.escape(key)
+    # Moodle can export a grade as (Real), which are points, as (Percentage) and as (Letter).
+    form = re.compile(rf"(.*: ?)?lab[ _-]?{number}( \((?!percentage|letter).*\))?", re.I)
+    found = [name for name in header if form.fullmatch(name)]
+    if len(found) > 1:
+        raise Refused(f"several columns can be that of lab {key}: {', '.join(found)}; rename one")
+    return found[0] if found else f"lab {key}"

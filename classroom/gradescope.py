@@ -47,18 +47,32 @@ def results(lab: Lab, folder: Path) -> dict:
         if len(found) != 1:
             there = f"{len(found)} notebooks" if found else "no notebook"
             raise Refused(f"there is {there} in what was handed in; hand in {lab.path.name}")
+        refuse_links(found[0], folder)
         submission = read_submission(found[0], [lab.key])
     except Refused as error:
         return {"score": 0, "output": str(error), "tests": []}
     leave_root()
     tests, score = [], 0
-    for one, task in zip(mark(lab, submission), lab.tasks):
+    marks = mark(lab, submission)
+    for one, task in zip(marks, lab.tasks):
         status, score = "passed" if one.status == RIGHT else "failed", score + one.points
         points = {"score": one.points, "max_score": one.possible, "status": status}
         tests.append(points | {"name": f"{one.task} {task.title}", "output": one.told})
-    if look := remarks(lab, submission):  # only the teacher sees this entry
-        tests.append({"name": "look at", "output": "\n".join(look), "visibility": "hidden"})
-    return {"score": score, "output": f"{score} of {lab.points} points", "tests": tests}
+    told = {"score": score, "output": f"{score} of {lab.points} points", "tests": tests}
+    # A hidden test would make Gradescope hide the total as well, and so show students that there
+    # is a remark. Gradescope stores `extra_data` and shows it on no page.
+    return told | {"extra_data": {"look at": remarks(lab, submission, marks)}}
+
+
+def refuse_links(path: Path, folder: Path) -> None:
+    """Check that no part of the path of a submission is a link. The submission is read with the
+    rights of root, so a link could lead to our solutions.
+
+    Raises:
+        Refused: a part of the path is a link.
+    """
+    if os.path.realpath(path) != os.path.join(os.path.realpath(folder), path.relative_to(folder)):
+        raise Refused(f"{path.name} is a link that leads elsewhere; hand in the file itself")
 
 
 def leave_root() -> None:

@@ -10,19 +10,24 @@ is copied into another notebook or an editor drops them, and the comment is not.
 Code cells without such a comment are given to the student: the set-up, and cells between tasks.
 """
 
+import ast
 import json
 import re
 import stat
+import symtable
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from classroom import unread
+from classroom.runner import plain
+
 ROOT = Path(__file__).resolve().parents[1]
 SOURCES = ROOT / "classroom" / "solutions"
+EDITIONS = ROOT / "classroom" / "labs"  # in the folder of a class, which holds no solutions
 MARK = re.compile(r"^[ \t]*#[ \t]*(TASK|CHECK)[ \t]+(\w+)\.(\d+)\b[ \t:]*(.*)$", re.M | re.I)
 POINTS = re.compile(r"\((\d+) points?\)")
-# The names to which a cell assigns a value.
-LOOSE = re.compile(r"^(?:(?:def|class)[ \t]+|(?=\w+[ \t]*=))(\w+)", re.M)
+LONGEST = 100_000  # characters of a cell in which names are looked for
 LARGEST = 50_000_000  # bytes of a notebook, a hundred times as many as a lab with its outputs has
 
 
@@ -80,12 +85,19 @@ class Lab:
 
 @dataclass(frozen=True)
 class Submission:
-    """What a student handed in: for each task the cells with its comment, and the names that cells
-    without a comment set (`loose`)."""
+    """What a student handed in."""
 
     key: str
-    answers: dict[str, list[str]]
-    loose: list[str]
+    answers: dict[str, list[str]]  # for each task the code cells with its comment
+    loose: list[str]  # the names that code cells without a comment set
+    texts: dict[str, str] = field(default_factory=dict)  # the types of other cells with a comment
+    others: list[str] = field(default_factory=list)  # other labs, of which it holds tasks as well
+
+    @property
+    def left_out(self) -> list[str]:
+        """A sentence on the other labs, if there are any."""
+        told = f"the notebook also holds tasks of lab {' and '.join(self.others)}"
+        return [f"{told}, which are not marked: hand them in by themselves"] if self.others else []
 
 
 def code_cells(path: Path) -> list[str]:
@@ -109,10 +121,10 @@ def read_notebook(path: Path) -> dict:
             raise Refused(f"{path.name} is no file that can be read to its end")
         if path.stat().st_size > LARGEST:
             raise Refused(f"{path.name} has more than {LARGEST / 1e6:.0f} MB, and no lab so much")
-        text = path.read_text("utf-8-sig")
-        if not text.strip():
+        data = path.read_bytes()
+        if not data.strip():
             raise Refused(f"{path.name} is empty")
-        notebook = json.loads(text)
+        notebook = json.loads(data)  # which may be in UTF-8, UTF-16 or UTF-32
         if isinstance(notebook, dict) and "worksheets" in notebook:
             raise Refused(f"{path.name} is saved in an old format; open it and save it again")
         for cell in notebook["cells"]:
@@ -120,8 +132,8 @@ def read_notebook(path: Path) -> dict:
         return notebook
     except OSError as error:
         raise Refused(f"{path.name} cannot be read: {error.strerror}") from None
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise Refused(f"{path.name} is not a notebook ({type(error).__name__})") from None
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise Refused(f"{path.name} is not a notebook {unread.what(data)}") from None
 
 
 def joined(cell: dict) -> str:
@@ -163,15 +175,23 @@ def read_lab(path: Path, key: str = "") -> Lab:
 
 
 def labs() -> dict[str, Path]:
-    """The notebooks of the labs by key, in the order "01", "02", …, and then labs such as "zoo"."""
-    return {path.stem.split("_")[0]: path for path in sorted(SOURCES.glob("*_lab.ipynb"))}
+    """The notebooks of the labs by key, in the order "01", "02", …, and then labs such as "zoo".
+    In the folder of a class they are the students' editions."""
+    folder = EDITIONS if without_solutions() else SOURCES
+    return {path.stem.split("_")[0]: path for path in sorted(folder.glob("*_lab.ipynb"))}
+
+
+def without_solutions() -> bool:
+    """Whether this is the folder of a class, which `handout` makes."""
+    return not SOURCES.is_dir()
 
 
 def read_submission(path: Path, known=()) -> Submission:
     """Read what a student handed in. The lab is the one that most comments of the notebook name.
 
     If several cells carry the comment of one task, all cells that the student has begun count, in
-    their order.
+    their order. A comment in a cell of another type than code, such as Markdown, does not count,
+    but it is reported in `texts`.
 
     Args:
         known: the keys of the labs that are accepted. By default all labs of this course are.
@@ -179,22 +199,40 @@ def read_submission(path: Path, known=()) -> Submission:
     Raises:
         Refused: the file is not a notebook, or it names no known lab.
     """
-    keys, answers, loose = Counter(), {}, []
-    for source in code_cells(path):
-        marks = [(kind.upper(), key.lower(), n) for kind, key, n, _ in MARK.findall(source)]
+    keys, answers, texts, loose = Counter(), {}, {}, []
+    for cell in read_notebook(path)["cells"]:
+        source, kind = joined(cell), str(cell["cell_type"])
+        marks = [(mark.upper(), key.lower(), n) for mark, key, n, _ in MARK.findall(source)]
         keys.update(key for _, key, _ in marks)
-        for kind, key, n in marks:
-            if kind == "TASK":
-                answers.setdefault(f"{key}.{n}", []).append(source)
-        loose += [] if marks else LOOSE.findall(source)
+        for task in [f"{key}.{n}" for mark, key, n in marks if mark == "TASK"]:
+            if kind == "code":
+                answers.setdefault(task, []).append(source)
+            else:
+                texts[task] = kind.capitalize()
+        loose += names_set(source) if kind == "code" and not marks else []
     known = known or labs() or keys
-    key = next((key for key, _ in keys.most_common() if key in known), None)
-    if key is None:
+    found = [key for key, _ in keys.most_common() if key in known]
+    if not found:
         names = ", ".join(known) or "01, 02, …"
         raise Refused(f"{path.name} has no mark of a lab (# TASK KEY.N, with KEY one of {names})")
     for name, cells in answers.items():
         answers[name] = [cell for cell in cells if STUB.format(name) not in cell] or cells[:1]
-    return Submission(key, answers, loose)
+    key, *others = found
+    begun = {name.split(".")[0] for name in answers}
+    return Submission(key, answers, loose, texts, [other for other in others if other in begun])
+
+
+def names_set(code: str) -> list[str]:
+    """The names that a cell sets: those that it assigns, defines or imports, and the modules that
+    become attributes by an import such as `import os.path`. A very long cell is not looked at."""
+    try:
+        code = plain(code) if len(code) < LONGEST else ""
+        names = symtable.symtable(code, "a cell", "exec").get_symbols()
+        nodes = [node for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Import)]
+    except (SyntaxError, ValueError, RuntimeError, MemoryError):
+        return []
+    modules = [one.name for node in nodes for one in node.names if "." in one.name]
+    return [*(one.get_name() for one in names if one.is_assigned() or one.is_imported()), *modules]
 
 
 STUB = "Task {} waits for your code here, in place of this line."

@@ -1,61 +1,26 @@
-"""Marks one notebook: its cells are executed in a process of their own, which is stopped if it
-exceeds a limit.
+"""Marks one notebook: tries the answer to each task, in processes that are stopped if they exceed a
+limit.
+
+The points of a task do not depend on how fast the machine is, or on where a program was when it was
+stopped. If a process is stopped or ends while other answers are in it, nobody can tell whose fault
+that is. Each answer that may have caused it is then tried alone: in a new process, in which our
+solutions are in the places of all other answers. What happens there decides.
 """
 
 import contextlib
-import json
-import os
-import secrets
-import shutil
-import signal
-import subprocess
-import sys
-import tempfile
-import threading
-import time
 from collections.abc import Callable
-from concurrent.futures import Future, wait
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass, field, replace
 
-import psutil
+from classroom.cells import STOPPED, Cells, Limits, Stopped
+from classroom.lab import Given, Lab, Refused, Submission, Task
+from classroom.runner import ERROR, UNANSWERED, WRONG
 
-from classroom.lab import ROOT, Given, Lab, Refused, Submission, Task
-from classroom.runner import ERROR, UNANSWERED, WRONG, cut, tasks_in
-
-RIGHT, MISSING, STOPPED = "right", "missing", "stopped"
+RIGHT, MISSING = "right", "missing"
 RAN = {RIGHT, WRONG, UNANSWERED}  # with every other status the answer could not be run
 SET_UP = 180  # seconds for the lab's first cell, which imports torch
-PAUSE = 0.05  # seconds between two checks of the limits
-# The name of a signal by exit status: -n is how subprocess reports it, and 128 + n how a shell
-# does.
-SIGNALS = {n: f"signal {one.name}" for one in signal.Signals for n in (-one, 128 + one)}
-MARKED = "MARKED_IN"  # a variable of the environment, by which all child processes are found
-ALONE = {
-    "PYTHONIOENCODING": "utf-8",
-    "OMP_NUM_THREADS": "1",  # several notebooks run at once, and results are the same
-    "MPLBACKEND": "agg",
-    "TOKENIZERS_PARALLELISM": "false",
-}
-ended = threading.Event()  # set by Ctrl-C: the running markings stop
-
-
-class Stopped(Exception):
-    """The process that executes the cells has ended or must be ended. `fault` says why, in the form
-    that `runner.attempt` returns."""
-
-    def __init__(self, says: str, tasks=()):
-        super().__init__(says)
-        self.fault = {"kind": STOPPED, "says": says, "tasks": list(tasks)}
-
-
-@dataclass(frozen=True)
-class Limits:
-    """What a notebook may use."""
-
-    seconds: float = 60  # for each cell
-    memory: float = 4  # GB, for the process and its children together
-    output: float = 10  # MB that all cells together may print
+# How much of an answer is executed in the next process, once its mark is known. A later answer may
+# need what an earlier one imports or defines, even if our solution replaces the earlier answer.
+NOTHING, DEFINITIONS, WHOLE = range(3)
 
 
 @dataclass(frozen=True)
@@ -67,7 +32,7 @@ class Mark:
     possible: int
     status: str
     says: str  # the message of each check that failed, a line each
-    seconds: float = 0.0
+    seconds: float = 0.0  # as `cells.Clock` counts them
 
     @property
     def told(self) -> str:
@@ -80,12 +45,14 @@ class Tried:
 
     task: Task
     cells: list[str] | None
+    text: str = ""  # the kind of a cell that has the task's mark and is not a code cell
     seconds: float = 0.0
     ran: bool = False
     answer: dict | None = None  # the fault of the student's cells
     checks: list[dict | None] = field(default_factory=list)  # the faults of the checks so far
     afterwards: dict | None = None  # the fault in a later given cell, after all checks had passed
-    replaced: bool = False  # whether our solution is executed instead from now on
+    kept: int = WHOLE  # how much of the answer is executed from now on
+    suspected: bool = False  # whether it may have caused a stop, and is to be tried alone
 
     @property
     def mark(self) -> Mark | None:
@@ -93,7 +60,7 @@ class Tried:
         task, whole = self.task, self.afterwards
         waits = bool(self.answer) and self.answer["kind"] == UNANSWERED
         if not self.cells:
-            whole = {"kind": MISSING, "says": f"no cell has the mark # TASK {task.name}"}
+            whole = {"kind": MISSING, "says": self.missing()}
         elif self.answer and not waits:
             whole = self.answer
         elif not self.ran or len(self.checks) < len(task.checks):
@@ -116,6 +83,20 @@ class Tried:
         says = "\n".join(f"{label}: {f['says']}".removeprefix(": ") for label, f in faults)
         return Mark(task.name, points, task.points, status, says, self.seconds)
 
+    @property
+    def right(self) -> bool:
+        return bool(self.mark) and self.mark.status == RIGHT
+
+    def missing(self) -> str:
+        """The message that no code cell answers the task."""
+        mark = f"the mark # TASK {self.task.name}"
+        if not self.text:
+            return f"no cell has {mark}"
+        return (
+            f"the cell with {mark} is there as text, because its type is {self.text}: select the "
+            "cell, choose Code as its type, and hand in the notebook again"
+        )
+
 
 def mark(lab: Lab, submission: Submission, limits: Limits = Limits()) -> list[Mark]:
     """The marks of a submission, one for each task of the lab.
@@ -126,221 +107,150 @@ def mark(lab: Lab, submission: Submission, limits: Limits = Limits()) -> list[Ma
     Raises:
         Refused: the lab's own cells fail, or Ctrl-C was pressed.
     """
-    known = {task.name: Tried(task, submission.answers.get(task.name)) for task in lab.tasks}
-    while True:
+    lab = replace(lab, parts=list(lab.parts))  # a cell may be taken out of it
+    answers, texts = submission.answers, submission.texts
+    known = {
+        task.name: Tried(task, answers.get(task.name), texts.get(task.name, ""))
+        for task in lab.tasks
+    }
+
+    def ends(alone: Tried | None = None) -> bool:
+        """Whether a new process gets to the end of the lab without being stopped."""
         with Cells(limits, submission.loose) as cells, contextlib.suppress(Stopped):
-            walk(lab, known, cells.run)
-            return [one.mark for one in known.values()]
+            walk(lab, known, cells.run, alone)
+            return True
+        return False
+
+    while not ends():
+        for one in [one for one in known.values() if one.suspected]:
+            while one.kept == WHOLE and (one.right or not one.mark) and not ends(alone=one):
+                pass
+            one.kept, one.suspected = min(one.kept, DEFINITIONS), False
+    return [one.mark for one in known.values()]
 
 
-def walk(lab: Lab, known: dict[str, Tried], run: Callable) -> None:
+def walk(lab: Lab, known: dict[str, Tried], run: Callable, alone: Tried | None = None) -> None:
     """Execute a lab from its first cell on, and try the tasks whose mark is not known yet.
 
     Args:
         known: what is known about each task; it is completed.
-        run: executes a cell. It takes the code and a label, and returns a fault or None, and the
-            seconds. It may raise Stopped.
+        run: executes cells, as `Cells.run`.
+        alone: the only task that is tried, with our solutions in the places of all other answers.
 
     Raises:
         Stopped: the process has ended. `known` holds more than before, and the caller goes on with
-        a
-            new process.
+            a new process.
     """
     before: list[Tried] = []
     for part in lab.parts:
         if isinstance(part, Given):
-            given(part, before, run, lab.solved)
+            given(part, before, run, lab, alone)
             continue
-        before.append(one := known[part.name])
+        one = known[part.name]
+        own = one is alone if alone else one.kept == WHOLE  # whether the answer is executed whole
+        if own and not one.mark:
+            try_task(one, run, final=bool(alone) or not before)
+        else:
+            again(one, run, own and one.right)
+        before.append(one)
+        if one is alone and not one.right:
+            return
+        # A later task should not suffer from a wrong answer to this one, so it is tried with our
+        # solution of this task. The process gets our solution only now, after the mark is known.
+        if lab.solved and not (own and one.right):
+            try:
+                run([part.solution], f"solution {part.name}")
+            except Stopped as stop:
+                raise step_back(before, alone, f"our solution of {part.name}: {stop}") from None
+
+
+def again(one: Tried, run: Callable, whole: bool) -> None:
+    """Execute an answer once more in a new process, so that later cells can use it. Without `whole`
+    only its definitions are executed."""
+    if one.mark and one.cells and one.kept != NOTHING:
         try:
-            if not one.mark:
-                try_task(one, run)
-            elif one.mark.status == RIGHT and not one.replaced:
-                for cell in one.cells:
-                    run(cell, f"task {part.name}")
-            # A later task should not suffer from a wrong answer to this one, so it is tried with
-            # our solution of this task. The process gets our solution only now, after the mark is
-            # known.
-            if lab.solved and (one.replaced or one.mark.status != RIGHT):
-                run(part.solution, f"solution {part.name}")
-        except Stopped as stop:
-            if one.replaced:
-                raise Refused(f"our solution of {part.name}: {stop}") from None
-            one.replaced = bool(one.mark)
+            run(one.cells, f"task {one.task.name}", whole=whole)
+        except Stopped:
+            one.kept = DEFINITIONS if whole else NOTHING
             raise
 
 
-def given(part: Given, before: list[Tried], run: Callable, solved: bool) -> None:
-    """Execute a given cell of the lab. If a student's function fails in it, the task of that
-    function loses its points, and the next process executes our solution instead.
+def try_task(one: Tried, run: Callable, final: bool = True) -> None:
+    """Execute the student's cells of a task, and then the checks that have not been tried yet.
 
-    If there are no solutions (`solved` is False), nothing can stand in for an answer that is
-    missing or wrong. A cell that needs this answer then fails, and the next tasks are tried.
+    Args:
+        final: whether a stop costs the answer its points. Otherwise the answer is suspected.
     """
-    try:
-        fault, _ = run(part.code, "given", None if before else SET_UP)
-    except Stopped as stop:
-        fault = stop.fault
-    if not fault or (before and not solved and fault["kind"] != STOPPED):
-        return
-    if all(one.replaced for one in before):
-        raise Refused(f"the lab's own cells failed here: {fault['says']}")
-    for one in before:
-        if one.task.name in fault["tasks"] and one.mark.status == RIGHT:
-            kind = ERROR if fault["kind"] == WRONG else fault["kind"]
-            says = f"its checks pass, and in the lab's next cell: {fault['says']}"
-            one.afterwards = {"kind": kind, "says": says}
-        one.replaced = True
-    raise Stopped(fault["says"])
-
-
-def try_task(one: Tried, run: Callable) -> None:
-    """Execute the student's cells of a task, and then the checks that have not been tried yet."""
     one.ran = False
     try:
-        for cell in one.cells or []:
-            one.answer, seconds = run(cell, f"task {one.task.name}")
-            one.seconds += seconds
-            if one.answer:
-                break
+        one.answer, seconds = run(one.cells, f"task {one.task.name}")
+        one.seconds += seconds
         one.ran = True
         for check in () if one.mark else one.task.checks[len(one.checks) :]:
-            fault, seconds = run(check.code, f"check {one.task.name}")
+            fault, seconds = run([check.code], f"check {one.task.name}")
             one.checks.append(fault)
             one.seconds += seconds
     except Stopped as stop:
-        if one.ran:
+        if not final:
+            one.suspected = True
+        elif one.ran:
             one.checks.append(stop.fault)
         else:
-            one.ran, one.answer = True, stop.fault
+            one.ran, one.answer, one.kept = True, stop.fault, NOTHING
         raise
 
 
-class Cells:
-    """A process that executes cells one after the other, with its own copy of the course, in which
-    an answer can do no harm. It is used as a context manager."""
+def given(
+    part: Given, before: list[Tried], run: Callable, lab: Lab, alone: Tried | None = None
+) -> None:
+    """Execute a given cell of the lab. If a student's function fails in it, the task of that
+    function loses its points, and the next process executes our solution instead.
 
-    def __init__(self, limits: Limits, loose=()):
-        self.limits, self.loose = limits, loose
-
-    def __enter__(self):
-        self.folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
-        folder = Path(self.folder.name)
-        self.printed, self.trace, self.work = (folder / n for n in ("printed", "trace", "work"))
-        self.work.mkdir()
-        # If an answer deletes files of the course, it deletes them in this copy.
-        for part in ("mlm_lib", "data"):
-            shutil.copytree(ROOT / part, folder / "course" / part)
-        runner = shutil.copy(ROOT / "classroom" / "runner.py", folder)
-        paths = [str(folder / "course"), os.environ.get("PYTHONPATH")]
-        own = {"PYTHONPATH": os.pathsep.join(filter(None, paths)), MARKED: self.folder.name}
-        with open(self.printed, "wb") as output:
-            # The process gets its own group, so that Ctrl-C reaches the marker alone.
-            self.process = subprocess.Popen(
-                [sys.executable, runner, self.trace],
-                cwd=self.work,
-                env=os.environ | ALONE | own,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=output,
-                start_new_session=True,
-                creationflags=getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0),
-            )
-        return self
-
-    def __exit__(self, *error):
-        """Kill the process and every process that it started, including those that have detached
-        themselves. The latter are found by the variable MARKED in their environment."""
-        with contextlib.suppress(OSError), self.process:  # closes its pipes, and waits for its end
-            found = descent(self.process.pid)
-            for one in psutil.process_iter(["environ"]):
-                if one in found or (one.info["environ"] or {}).get(MARKED) == self.folder.name:
-                    with contextlib.suppress(psutil.Error):
-                        one.kill()
-        self.folder.cleanup()
-
-    def exchange(self, asked: dict, answer: Future) -> None:
-        """Send a request, and store in `answer` what the process answers, or None if the process
-        ends without an answer."""
-        found = None
-        with contextlib.suppress(OSError, ValueError):  # the pipe is closed, or holds no text
-            self.process.stdin.write(json.dumps(asked).encode() + b"\n")
-            self.process.stdin.flush()
-            while not found and (line := self.process.stdout.readline(1_000_000)):
-                found = told(line, asked["key"])
-        answer.set_result(found)
-
-    def run(self, code: str, label: str, seconds: float | None = None) -> tuple[dict | None, float]:
-        """Execute a cell. Returns its fault or None, and the seconds that it took.
-
-        Raises:
-            Stopped: the process has ended, or has exceeded a limit.
-            Refused: Ctrl-C was pressed.
-        """
-        seconds = seconds or self.limits.seconds
-        answer, key, since = Future(), secrets.token_hex(8), time.monotonic()
-        asked = {"key": key, "code": code, "label": label, "loose": self.loose}
-        # The exchange has its own thread, because the process may never read or answer again.
-        threading.Thread(target=self.exchange, args=(asked, answer), daemon=True).start()
-        while True:
-            alive = self.process.poll() is None  # checked before its last answer is read
-            wait([answer], PAUSE)
-            if answer.done() and answer.result():
-                return answer.result()
-            if ended.is_set():
-                raise Refused("interrupted")
-            reason = self.exceeded(seconds, time.monotonic() - since)
-            if not alive:
-                code = self.process.returncode
-                reason = f"the program ended by itself ({SIGNALS.get(code, f'exit status {code}')})"
-            if reason:
-                raise Stopped(reason, self.where())
-            time.sleep(PAUSE if answer.done() else 0)
-
-    def exceeded(self, seconds: float, passed: float) -> str:
-        """The message on the limit that is exceeded, or ""."""
-        if passed > seconds:
-            return f"it was stopped after {seconds:g} seconds: an endless loop?"
-        if self.printed.stat().st_size > self.limits.output * 1e6:
-            return f"it was stopped after printing {self.limits.output:g} MB"
-        used, allowed = self.total(lambda one: one.memory_info().rss) / 1e9, self.limits.memory
-        if used > allowed:
-            return f"it was stopped at {used:.1f} GB of memory ({allowed:g} are allowed)"
-        return ""
-
-    def total(self, of: Callable) -> float:
-        """The sum of `of(process)` over the process and its descendants."""
-        found = 0.0
-        for one in descent(self.process.pid):
-            with contextlib.suppress(psutil.Error):
-                found += of(one)
-        return found
-
-    def where(self) -> list[str]:
-        """Abort the process, and return the tasks whose code it was executing at that moment."""
-        with contextlib.suppress(OSError, AttributeError, subprocess.TimeoutExpired):
-            os.killpg(self.process.pid, signal.SIGABRT)  # makes faulthandler write the trace
-            self.process.wait(2)
-        trace = self.trace.read_text("utf-8", "replace") if self.trace.exists() else ""
-        return tasks_in(line.split('"')[1] for line in trace.splitlines() if '"<' in line)
-
-
-def told(line: bytes, key: str) -> tuple[dict | None, float] | None:
-    """The answer that a line of the process holds, or None if the line is not the answer to the
-    request with this key."""
+    If there are no solutions (`lab.solved` is False), nothing can stand in for an answer that is
+    missing or wrong. A cell that needs this answer then fails, and the next tasks are tried. A cell
+    that has to be stopped is left out from then on.
+    """
     try:
-        answer = json.loads(line)
-        if fault := answer["fault"]:
-            kind = fault["kind"] if fault["kind"] in (WRONG, UNANSWERED) else ERROR
-            fault = {"kind": kind, "says": cut(str(fault["says"])), "tasks": list(fault["tasks"])}
-        return (fault or None, float(answer["seconds"])) if answer["key"] == key else None
-    except (ValueError, KeyError, TypeError, RecursionError):
-        return None
+        fault, _ = run([part.code], "given", None if before else SET_UP)
+    except Stopped as stop:
+        fault = stop.fault
+    if not fault:
+        return
+    stopped = fault["kind"] == STOPPED
+    if before and not lab.solved:
+        if not stopped:
+            return
+        lab.parts.remove(part)
+        raise Stopped(fault["says"])
+    # The answers that are executed whole in this process. Only they can be to blame.
+    placed = [one for one in before if one.right and one.kept == WHOLE and alone in (None, one)]
+    if stopped and placed and not alone:
+        for one in placed:
+            one.suspected = True
+        raise Stopped(fault["says"])
+    blamed = [one for one in placed if stopped or one.task.name in fault["tasks"]]
+    for one in blamed:
+        kind = ERROR if fault["kind"] == WRONG else fault["kind"]
+        says = f"its checks pass, and in the lab's next cell: {fault['says']}"
+        one.afterwards = {"kind": kind, "says": says}
+    if blamed:
+        raise Stopped(fault["says"])
+    if not (alone and placed):
+        raise step_back(before, alone, f"the lab's own cells failed here: {fault['says']}")
 
 
-def descent(pid: int) -> list[psutil.Process]:
-    """A process and all its descendants."""
-    with contextlib.suppress(psutil.Error):
-        parent = psutil.Process(pid)
-        return [parent, *parent.children(recursive=True)]
-    return []
+def step_back(before: list[Tried], alone: Tried | None, says: str) -> Stopped:
+    """Let the next process execute less of the answers to some tasks, because a cell of ours failed
+    after them, and no answer can be blamed.
+
+    Raises:
+        Refused: nothing of these answers was executed, so that the fault is ours.
+    """
+    others = [one for one in before if one is not alone]
+    whole = any(one.right and one.kept == WHOLE for one in others) and not alone
+    most = DEFINITIONS if whole else NOTHING
+    if all(one.kept == NOTHING for one in others):
+        raise Refused(says)
+    for one in others:
+        one.kept = min(one.kept, most)
+    return Stopped(says)

@@ -7,9 +7,12 @@ docs/project.md says what both must do. The process that executes these cells ne
 that are to be predicted, because other words are put in their places.
 """
 
+import io
 import json
+import os
 import random
 import re
+import stat
 import statistics
 import sys
 from collections import defaultdict
@@ -21,10 +24,10 @@ import torch
 from filelock import FileLock
 
 from classroom import tables
+from classroom.cells import Cells, Limits, Stopped
 from classroom.edition import HOME, own_answers, student_edition, write_new
 from classroom.lab import MARK, Refused, Submission, code_cells, joined, read_submission
-from classroom.marker import Cells, Limits, Stopped
-from classroom.remarks import forbidden, imports, used
+from classroom.remarks import changed, forbidden, imports, misleading, used
 from classroom.runner import UNANSWERED
 from classroom.tables import number
 from mlm_lib.engine.files import write
@@ -75,12 +78,13 @@ def read_project(path: Path) -> Submission:
 
 
 def remarks(answers: dict[str, list[str]]) -> list[str]:
-    """The packages that the answers import besides torch, numpy and the standard library, and the
-    forbidden names that they use, such as a finished model."""
+    """The packages that the answers import besides torch, numpy and the standard library, and what
+    else a teacher should look at, such as a finished model."""
     code = "\n".join(cell for cells in answers.values() for cell in cells)
     packages = {name.split(".")[0] for name in imports(code).values()}
     foreign = sorted(packages - {"torch", "numpy", *sys.stdlib_module_names})
-    return [*foreign, *used(code, forbidden("\n".join(code_cells(SKELETON))), {})]
+    more = [*changed(code, {}), *misleading(code)]
+    return [*foreign, *used(code, forbidden("\n".join(code_cells(SKELETON))), {}), *more]
 
 
 # -------------------------------------------------------------------------------------- the check
@@ -140,6 +144,8 @@ def sound(told, asked: list[list[int]], words: int) -> list:
     Raises:
         Refused: a shape is wrong, or the probabilities of a position do not sum to 1.
     """
+    if not (isinstance(told, list) and all(isinstance(one, torch.Tensor) for one in told)):
+        raise Refused("predict: what it returned is not a list of tensors")
     if len(told) != len(asked):
         raise Refused(f"predict: {len(told)} answers for {len(asked)} rows")
     for r, (places, one) in enumerate(zip(asked, told)):
@@ -156,11 +162,9 @@ class Timed(Cells):
     """A process for cells whose CPU time is limited. The CPU time of all its child processes
     counts."""
 
-    patience = 4  # how many times longer the clock may run than the CPU time
-
-    def used(self) -> float:
-        """The seconds of CPU time until now, including child processes that have ended."""
-        return self.total(lambda one: sum(one.cpu_times()[:4]))
+    # How many times its time a cell may take before it is stopped. Until then it is only refused,
+    # with the time that it took.
+    patience = 4
 
     def do(self, code: str, label: str, seconds: float) -> float:
         """Execute a cell, and return the seconds of CPU time that it took.
@@ -168,15 +172,15 @@ class Timed(Cells):
         Raises:
             Refused: the cell fails, or exceeds `seconds`.
         """
-        before = self.used()
+        before = self.use().seconds
         try:
-            fault, _ = self.run(code, label, self.patience * seconds + 30)
+            fault, _ = self.run([code], label, self.patience * seconds + 30)
         except Stopped as stop:
             fault = stop.fault
         waits = bool(fault) and fault["kind"] == UNANSWERED and label.startswith("task")
         if fault and not waits:  # a function that is not written yet may not be needed
             raise Refused(f"{label}: {fault['says']}")
-        used = self.used() - before
+        used = self.use().seconds - before
         if used > GRACE * seconds + 1:
             raise Refused(f"{label}: it took {used:.0f} of {seconds:g} s of processor time")
         return used
@@ -188,11 +192,26 @@ class Timed(Cells):
             Refused: as `sound`, or the predictions cannot be read back.
         """
         self.do(f"_rows, _asked = {rows}, {asked}\n{PREDICT}", "predict", PREDICTING)
+        most = 8 * words * sum(map(len, asked)) + 1e6  # bytes; a number has at most 8
         try:
-            told = torch.load(self.work / "told.pt", weights_only=True)
+            told = torch.load(io.BytesIO(content(self.work / "told.pt", most)), weights_only=True)
         except Exception:  # the file may hold anything
             raise Refused("predict: what it returned cannot be read back") from None
         return sound(told, asked, words)
+
+
+def content(path: Path, most: float) -> bytes:
+    """The content of a file that an answer has written, and that may be anything else by now.
+
+    Raises:
+        OSError: it is not a file of at most `most` bytes.
+    """
+    # A pipe would otherwise be waited for until somebody writes into it.
+    with open(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as file:
+        told = os.fstat(file.fileno())
+        if not stat.S_ISREG(told.st_mode) or told.st_size > most:
+            raise OSError(f"{path} is not a file of at most {most:g} bytes")
+        return file.read()
 
 
 LOAD = """
@@ -286,6 +305,12 @@ def references() -> dict[str, list[float]]:
     for row in read_board(REFERENCES):
         found[row[NAME]].append(number(row[NATS]))
     return found
+
+
+def too_good(row: dict) -> bool:
+    """Whether a score is less than half of the best score of our references. The predictions of a
+    model that has found our grammar in the files of the course are exact, and its score is 0."""
+    return number(row[NATS]) < min(map(min, references().values())) / 2
 
 
 def board(rows: list[dict]) -> list[str]:

@@ -1,10 +1,10 @@
 """Executes the cells of a notebook one by one, when the marker asks for it. The marker starts this
 file as a process of its own.
 
-The marker sends a request as a line of JSON on standard input: {"key", "code", "label", "loose"}.
-The answer is a line on standard output that holds the key of the request, the seconds that the cell
-took, and the error of the cell, if there was one. Everything that cells print goes to standard
-error, which the marker writes into a file.
+The marker sends a request as a line of JSON on standard input: {"key", "cells", "label", "loose",
+"whole"}. The answer is a line on standard output that holds the key of the request, and the error
+of the first cell that failed, if there was one. Everything that cells print goes to standard error,
+which the marker writes into a file.
 
 This process gets the solution of a task only after the marker knows the mark of that task, and it
 never decides about points. It protects against accidents and not against attacks, because an answer
@@ -13,28 +13,29 @@ runs with the rights of the person who marks it.
 
 import ast
 import contextlib
-import faulthandler
 import json
 import linecache
 import os
 import re
 import signal
 import sys
-import time
 import traceback
 import types
 
 WRONG, UNANSWERED, ERROR = "wrong", "unanswered", "error"
 LONGEST = 500  # characters of a message
 LARGEST = 1_000_000_000  # bytes of a file that an answer may write
+# The cell magics of IPython that execute the rest of their cell as Python.
+EXECUTING = re.compile(r"\A\s*%%(?:time|capture|prun)\b.*")
 
 
-def attempt(code: str, label: str, names: dict, loose=()) -> dict | None:
+def attempt(code: str, label: str, names: dict, loose=(), whole=True) -> dict | None:
     """Execute a cell in the namespace `names`, and return its error, or None if there was none.
 
     Args:
         label: the name of the cell in tracebacks, such as "task 02.1".
         loose: names that the notebook sets in cells without a comment, for a better message.
+        whole: without it, only what the cell imports and defines is executed.
 
     Returns:
         A dict of three. "kind" is "wrong" for an AssertionError, "unanswered" if the code still
@@ -42,35 +43,99 @@ def attempt(code: str, label: str, names: dict, loose=()) -> dict | None:
         tasks in whose cells the error arose.
     """
     try:
-        execute(code, label, names)
+        execute(code if whole else definitions(code), label, names)
         return None
     except BaseException as error:
         frames = traceback.extract_tb(error.__traceback__)
-        kind, says = describe(error, frames, loose)
+        kind, says = describe(error, frames, loose, code.splitlines(), f"<{label}>")
         tasks = tasks_in(frame.filename for frame in frames)
         return {"kind": kind, "says": cut(says), "tasks": tasks}
 
 
 def execute(code: str, label: str, names: dict) -> None:
-    """Execute a cell in the namespace `names`. Tracebacks can show its lines."""
-    file, code = f"<{label}>", without_magic(code)
-    linecache.cache[file] = (len(code), None, code.splitlines(keepends=True), file)
+    """Execute a cell in the namespace `names`. Tracebacks can show the lines of a student's cell.
+    They cannot show those of our own cells, because an answer could read a solution or a hidden
+    test in this way, and hand it out in a message."""
+    file, code = f"<{label}>", plain(code)
+    if label.startswith("task"):
+        linecache.cache[file] = (len(code), None, code.splitlines(keepends=True), file)
+    if "get_ipython" in code:
+        import IPython
+
+        # A cell may import it from either place.
+        IPython.get_ipython = IPython.core.getipython.get_ipython = get_ipython
     exec(compile(code, file, "exec"), names)
 
 
-def without_magic(code: str) -> str:
-    """The code without IPython's commands (%matplotlib, !ls, name?). Code that is plain Python
-    stays as it is."""
+def plain(code: str) -> str:
+    """The code as plain Python. Commands of notebooks, such as %matplotlib, !ls and name?, become
+    calls of `get_ipython()`. Code that is plain Python stays as it is."""
+    code = EXECUTING.sub("", code)
     try:
         ast.parse(code)
         return code
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return re.sub(r"^([ \t]*)(?:[%!].*|\w[\w.]*\?+)$", r"\1pass", code, flags=re.M)
+        from IPython.core.inputtransformer2 import TransformerManager
+
+        return TransformerManager().transform_cell(code)
 
 
-def describe(error: BaseException, frames: traceback.StackSummary, loose=()) -> tuple[str, str]:
+def get_ipython() -> "Shell":
+    """The shell of the cell that calls this function."""
+    return Shell(sys._getframe(1).f_globals)
+
+
+class Shell:
+    """Stands in for the object that `get_ipython()` returns in a notebook. The command %time
+    executes its line. All other commands do nothing, whether they draw, install or list files."""
+
+    def __init__(self, names: dict):
+        self.user_ns = names
+
+    def run_line_magic(self, name: str, line: str, *more, **options):
+        if name not in ("time", "prun"):
+            return None
+        try:
+            code = compile(line, f"<%{name}>", "eval")
+        except SyntaxError:
+            code = compile(line, f"<%{name}>", "exec")
+        return eval(code, self.user_ns)
+
+    def getoutput(self, *more, **options):
+        from IPython.utils.text import SList
+
+        return SList()
+
+    def __getattr__(self, name: str):
+        return self
+
+    def __call__(self, *more, **options) -> None:
+        return None
+
+    def __contains__(self, item) -> bool:
+        return False
+
+
+def definitions(code: str) -> str:
+    """What a cell imports and defines, and the constants that it sets."""
+
+    def stays(node: ast.stmt) -> bool:
+        if isinstance(node, ast.Assign):
+            with contextlib.suppress(ValueError, TypeError, MemoryError, RecursionError):
+                ast.literal_eval(node.value)
+                return True
+        kinds = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+        return isinstance(node, kinds)
+
+    return ast.unparse(ast.Module([n for n in ast.parse(plain(code)).body if stays(n)], []))
+
+
+def describe(
+    error: BaseException, frames: traceback.StackSummary, loose=(), lines=(), file: str = ""
+) -> tuple[str, str]:
     """The kind of an error and its message: the message of a check, or the error with the line of
-    the student's code."""
+    the student's code or of the check. `lines` are those of the cell that was executed, and `file`
+    is its name in tracebacks."""
     says = "".join(traceback.format_exception_only(error)).strip()
     name, _, message = says.partition(": ")
     if name == "AssertionError" and message:
@@ -79,10 +144,19 @@ def describe(error: BaseException, frames: traceback.StackSummary, loose=()) -> 
         return UNANSWERED, "not answered yet"
     places = [frame for frame in frames if frame.filename.startswith(("<task", "<check"))]
     if places and not isinstance(error, SyntaxError):
-        says += f", in line {places[-1].lineno} of {places[-1].filename}: `{places[-1].line}`"
-    if isinstance(error, NameError) and error.name in loose:
-        says += f". {error.name} is set in a cell without a mark: move it into the task's own cell"
+        place = places[-1]
+        line = place.line or (lines[place.lineno - 1].strip() if place.filename == file else "")
+        says += f", in line {place.lineno} of {place.filename}" + f": `{line}`" * bool(line)
+    if (missing := missing_name(error)) in loose:
+        says += f". {missing} is set in a cell without a mark: move it into the task's own cell"
     return WRONG if name == "AssertionError" else ERROR, says
+
+
+def missing_name(error: BaseException) -> str | None:
+    """The name that an error misses, such as "np", or "os.path" if a module was not imported."""
+    if isinstance(error, AttributeError) and isinstance(error.obj, types.ModuleType):
+        return f"{error.obj.__name__}.{error.name}"
+    return error.name if isinstance(error, NameError) else None
 
 
 def cut(says: str) -> str:
@@ -99,56 +173,81 @@ def tasks_in(files) -> list[str]:
 
 def fresh_names() -> dict:
     """The namespace of a notebook before its first cell."""
-    return {"__name__": "__main__", "display": lambda *things, **how: None}
+    names = {"__name__": "__main__", "get_ipython": get_ipython}
+    return names | {"display": lambda *things, **how: None}
 
 
-def main(trace: str) -> None:
-    """Answer requests until standard input ends. If the process is aborted, faulthandler writes the
-    lines that it was executing into the file `trace`."""
+def main() -> None:
+    """Answer requests until standard input ends."""
     requests, answers = os.fdopen(os.dup(0)), os.fdopen(os.dup(1), "w")
     with open(os.devnull) as nothing:
         os.dup2(nothing.fileno(), 0)  # code that asks for input gets none
     os.dup2(2, 1)
     if hasattr(os, "fork"):
         behind_a_guard()
-    faulthandler.enable(open(trace, "w"), all_threads=False)
     # The cells run in a new, empty module __main__, as in a notebook, so that pickle finds classes.
     sys.modules["__main__"] = module = types.ModuleType("__main__")
     names = vars(module)
     names.update(fresh_names())
     sys.modules["classroom"] = None  # cannot be imported, because it knows where the solutions are
     for line in requests:
-        asked, since = json.loads(line), time.perf_counter()
-        fault = attempt(asked["code"], asked["label"], names, asked["loose"])
-        told = {"key": asked["key"], "seconds": time.perf_counter() - since, "fault": fault}
-        print(json.dumps(told), file=answers, flush=True)
+        asked, fault = json.loads(line), None
+        for code in asked["cells"]:
+            fault = attempt(code, asked["label"], names, asked["loose"], asked["whole"])
+            if fault:
+                break
+        print(json.dumps({"key": asked["key"], "fault": fault}), file=answers, flush=True)
     os._exit(0)  # ends the process even if code has left threads running
 
 
 def behind_a_guard() -> None:
-    """Go on in a child process. If an answer kills its parent process, it then kills this guard and
-    not the marker. On Linux the child and the guard end when the process that started them ends.
+    """Go on in a child process. The parent process becomes a guard. When the child ends, when the
+    marker ends, or when the marker asks for it by SIGTERM, the guard ends everything that the child
+    has started. If an answer kills its parent process, it kills the guard and not the marker.
     """
     import resource
+
+    import psutil
 
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     with contextlib.suppress(ValueError):  # a lower limit is already set
         resource.setrlimit(resource.RLIMIT_FSIZE, (LARGEST, LARGEST))
-    signal.signal(signal.SIGABRT, signal.SIG_IGN)  # only the child writes its trace
-    die_with_parent()
-    if child := os.fork():
-        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    control(PR_SET_CHILD_SUBREAPER, 1)  # a process that loses its parent becomes the guard's child
+    child, guard = os.fork(), psutil.Process()
+    if not child:
+        return control(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+    def leave(code: int) -> None:
+        for one in guard.children():
+            with contextlib.suppress(psutil.Error):
+                one.kill()
+        # What these have started gets a second to end by itself. Python's own helper processes do
+        # so, after they have removed the shared memory that their program has left.
+        while left := guard.children(recursive=True):
+            for one in psutil.wait_procs(left, timeout=1)[1]:
+                with contextlib.suppress(psutil.Error):
+                    one.kill()
         os._exit(code if code >= 0 else 128 - code)  # a shell reports a signal in this way
-    die_with_parent()
+
+    for one in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(one, lambda number, frame: leave(-number))
+    control(PR_SET_PDEATHSIG, signal.SIGTERM)
+    while (ended := os.wait())[0] != child:  # an orphan has ended
+        pass
+    leave(os.waitstatus_to_exitcode(ended[1]))
 
 
-def die_with_parent() -> None:
-    """Let Linux kill this process when its parent ends."""
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
+
+
+def control(option: int, value: int) -> None:
+    """Ask Linux for something that concerns this process: a signal when its parent ends, or to
+    become the parent of its orphaned descendants."""
     if sys.platform == "linux":
         import ctypes
 
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)  # PR_SET_PDEATHSIG
+        ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main()

@@ -1,14 +1,19 @@
 """Reads and writes tables for spreadsheets: CSV files in UTF-8, in which no text can be taken for a
 formula."""
 
+import codecs
 import csv
 import io
+import re
 from pathlib import Path
 
 from classroom.lab import Refused
 from mlm_lib.engine.files import write
 
-FORMULA = ("=", "+", "-", "@", "\t")  # with these a formula may begin
+# Where a spreadsheet could take a text for a formula: at its beginning, and after a character at
+# which a spreadsheet with other settings ends the cell. The text may have apostrophes there.
+FORMULA = r"(?:\A|(?<=[;\t\r\n])){}(?='*[=+\-@＝＋－＠])|\A{}(?='*[\t\r\n])"
+UNGUARDED, GUARDED = (re.compile(FORMULA.format(guard, guard)) for guard in ("", "'"))
 
 
 def parse(path: Path) -> tuple[list[str], list[dict], str]:
@@ -19,11 +24,21 @@ def parse(path: Path) -> tuple[list[str], list[dict], str]:
     """
     csv.field_size_limit(2**31 - 1)  # a teacher may have pasted a long text into a cell
     try:
-        text = path.read_bytes().decode("utf-8-sig")
-        separator = max(",;\t", key=text.partition("\n")[0].count)
+        data = path.read_bytes()
+        utf16 = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+        text = data.decode("utf-16" if utf16 else "utf-8-sig")
+        head = text.partition("\n")[0]
+        if "\0" in head:  # UTF-16 without a byte order mark
+            raise UnicodeError
+        separator = max(",;\t", key=head.count)
         file = io.StringIO(text, newline="")
         reader = csv.DictReader(file, restkey="more", restval="", delimiter=separator)
         rows = list(reader)
+    except UnicodeError:  # a guess at the encoding could change the names of students
+        raise Refused(
+            f"{path} is not in UTF-8, and so its letters are not certain; open it in your "
+            "spreadsheet and save it again as “CSV UTF-8”"
+        ) from None
     except (OSError, ValueError, csv.Error) as error:
         raise Refused(f"{path} cannot be read as a table: {error}") from None
     return list(reader.fieldnames or []), rows, separator
@@ -59,14 +74,12 @@ def write_rows(path: Path, columns: list[str], rows) -> None:
 def as_cell(value) -> str:
     """The text of a cell. A text that a spreadsheet would run as a formula gets an apostrophe in
     front, because names and messages come from students."""
-    text = str(value)
-    return "'" + text if text.startswith(FORMULA) else text
+    return UNGUARDED.sub("'", str(value))
 
 
 def from_cell(text) -> str:
     """The text that `as_cell` was given. Surplus cells of a row are joined by semicolons."""
-    text = ";".join(text) if isinstance(text, list) else text
-    return text[1:] if text[:1] == "'" and text[1:].startswith(FORMULA) else text
+    return GUARDED.sub("", ";".join(text) if isinstance(text, list) else text)
 
 
 def number(text) -> float:

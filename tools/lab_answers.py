@@ -213,7 +213,7 @@ def try_all(lab: Lab, answers: list[Answer]) -> dict[Answer, tuple[str, int, str
 def judged(task: Task, code: str, names: dict) -> tuple[str, int, str]:
     """The status, the points and the message of an answer, which is marked in this process."""
     one = Tried(task, [code])
-    try_task(one, lambda code, label: (attempt(code, label, names), 0.0))
+    try_task(one, lambda cells, label: (attempt(*cells, label, names), 0.0))
     return one.mark.status, one.mark.points, one.mark.says
 
 

@@ -1,4 +1,8 @@
-"""Fetches a package from npm in the version that a package.json pins."""
+"""Fetches packages from npm in the version that a package.json pins.
+
+`python3 -m docs.site.npm` fetches all packages that the site needs, for later builds without a
+network. It needs only Python's standard library, so it can be called before the set-up.
+"""
 
 import json
 import shutil
@@ -6,18 +10,23 @@ import subprocess
 import sys
 from pathlib import Path
 
+SITE = Path(__file__).resolve().parent
+REVEAL = SITE / "deck" / "node_modules" / "reveal.js"  # shows the slides
+RUNTIME = SITE / "fill_the_blank" / "node_modules" / "onnxruntime-web"  # runs the models
 
-def fetch(package: Path, folder: Path, what: str) -> None:
-    """Make sure that a package is there in the version that `folder` pins.
+
+def fetch(package: Path, what: str) -> None:
+    """Make sure that a package is there in the version that is pinned.
 
     Args:
-        package: the folder of the fetched package, `folder/node_modules/NAME`.
-        folder: the folder with package.json and package-lock.json.
+        package: the folder of the fetched package, `FOLDER/node_modules/NAME`, where FOLDER has
+            package.json and package-lock.json.
         what: the name of what needs the package, for messages.
 
     Raises:
         SystemExit: npm is missing, or could not fetch it.
     """
+    folder = package.parents[1]
     pinned = json.loads((folder / "package.json").read_text("utf-8"))["dependencies"]
     wanted = f"{package.name} {pinned[package.name]}"
     found = package / "package.json"
@@ -36,3 +45,8 @@ def fetch(package: Path, folder: Path, what: str) -> None:
     if done.returncode:
         told = f"{done.stdout}{done.stderr}".strip()
         sys.exit(f"{told}\nnpm could not fetch {wanted}: is there a network?")
+
+
+if __name__ == "__main__":
+    fetch(RUNTIME, "The page that fills blanks")
+    fetch(REVEAL, "A page of slides")

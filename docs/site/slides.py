@@ -17,10 +17,9 @@ from classroom.lab import ROOT
 from classroom.work import with_own_lab
 from docs.site.ext.mathml import markup
 from docs.site.glossary import LINK
-from docs.site.npm import fetch
+from docs.site.npm import REVEAL, fetch
 
 DECK = ROOT / "docs" / "site" / "deck"
-REVEAL = DECK / "node_modules" / "reveal.js"
 BOLD = re.compile(r"\*\*.+?\*\*")
 KEYS = "Space: go on. S: the lecturer's notes. F: the whole screen. ?: all keys."
 
@@ -70,7 +69,7 @@ def for_site(source: str) -> str:
 
 def fetch_reveal() -> None:
     """See to reveal.js. Raises SystemExit as `docs.site.npm.fetch`."""
-    fetch(REVEAL, DECK, "A page of slides")
+    fetch(REVEAL, "A page of slides")
 
 
 def build(out: Path) -> None:
@@ -88,10 +87,7 @@ def build(out: Path) -> None:
 def main(argv: list[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, default=ROOT / "build/slides", metavar="FOLDER")
-    text = "only fetch what npm has to fetch, for builds without a network"
-    parser.add_argument("--set-up", action="store_true", help=text)
-    args = parser.parse_args(argv)
-    fetch_reveal() if args.set_up else build(args.out)
+    build(parser.parse_args(argv).out)
 
 
 if __name__ == "__main__":

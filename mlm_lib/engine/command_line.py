@@ -17,9 +17,10 @@ EXAMPLES = """\
 files of texts:
   .txt, .text           Blank lines separate the texts. Without blank lines, each line is a text.
   .csv, .tsv, .jsonl, .json, .parquet
-                        Each row of the table is a text. The column 'text' is read, or another one
-                        if its name follows after a colon, as in films.csv:body.
-  .gz                   One of the files above that was packed, except .parquet.
+                        Each line of the table holds one text, in the column 'text'. If it is in
+                        another column, write a colon and the name of the column after the name of
+                        the file: --corpus films.csv:body reads the column 'body'.
+  .gz                   Any of the files above, except .parquet, compressed with gzip.
 
 examples:
   A small new model, from a text file with one text per line:
@@ -40,7 +41,7 @@ torchrun the exit status is that of torchrun."""
 # {group: {name: arguments of `add_argument`}}. The help texts state the defaults of
 # `TrainingConfig` and of `DEFAULTS` in recipe.py; a test compares them.
 OPTIONS = {
-    "what is trained, on what": {
+    "the model and its texts": {
         "corpus": {
             "help": "the texts: a file, a folder of files, hub:NAME for a data set of the Hugging "
             "Face hub, or one of the course's own corpora, which are called grammar, reviews and "
@@ -48,20 +49,22 @@ OPTIONS = {
         },
         "prepared": {
             "metavar": "FOLDER",
-            "help": "tokenize the corpus once, keep its rows in this folder and read them from the "
-            "disk; for a corpus that is larger than the memory",
+            "help": "tokenize the corpus only once, store the tokens in this folder, and read them "
+            "from the disk during the training. Use this for a corpus that is larger than the "
+            "memory",
         },
         "from": {
             "metavar": "MODEL",
-            "help": "go on with the weights, the sizes and the vocabulary of a trained model: a "
-            "folder, course-bert, or a name on the hub (default: a new model with 2 layers of "
-            "width 128)",
+            "help": "begin with the weights of a trained model, and take its sizes and its "
+            "vocabulary. MODEL is course-bert, which comes with the course, a folder, or the name "
+            "of a model on the Hugging Face hub (default: a new model with 2 layers "
+            "of width 128)",
         },
         "config": {
             "metavar": "FILE",
-            "help": "a recipe, which is a TOML file with more settings. If an option is in the "
-            "recipe as well, the value on the command line counts; --corpus replaces all [[data]] "
-            "tables of the recipe",
+            "help": "a recipe, which is a TOML file with more settings. If the command line and "
+            "the recipe give the same setting, the command line counts. If --corpus is given, "
+            "the corpora of the recipe are not used",
         },
     },
     "how it is trained": {
@@ -71,25 +74,32 @@ OPTIONS = {
         },
         "seconds": {
             "type": float,
-            "help": "stop after so many seconds of training; the time before --resume counts, too",
+            "help": "stop after X seconds of training. If a run is continued by --resume, the "
+            "seconds of its earlier parts count as well",
         },
         "batch_size": {
             "type": int,
-            "help": "rows in a step, of all processes together; a text is one row, or several rows "
-            "if it is longer than the model's max_length (default: 32)",
+            "help": "how many rows a step reads. A row is a text, or a part of a text that is "
+            "longer than the model's max_length. If several processes train together under "
+            "torchrun, their rows count together (default: 32)",
         },
-        "learning_rate": {"type": float, "help": "the highest learning rate (default: 0.0005)"},
+        "learning_rate": {
+            "type": float,
+            "help": "the highest learning rate, which is reached after the warm-up "
+            "(default: 0.0005)",
+        },
         "seed": {
             "type": int,
-            "help": "seed of the first weights, the order of the rows, the masks and dropout "
-            "(default: 0)",
+            "help": "the seed of everything that is drawn at random: the first weights, the order "
+            "of the rows, the masks and dropout (default: 0)",
         },
         "precision": {
-            "help": "fp32, bf16, or auto, which takes the faster one on this machine "
-            "(default: auto)"
+            "help": "fp32, bf16, or auto. With auto the run takes the one of the two that is "
+            "faster on this machine (default: auto)"
         },
         "device": {
-            "help": "cpu, cuda, mps, or auto, which takes a GPU if there is one (default: auto)"
+            "help": "cpu, cuda, mps, or auto. With auto the run takes a GPU if there is one "
+            "(default: auto)"
         },
     },
     "what is kept": {
@@ -104,12 +114,13 @@ OPTIONS = {
         },
         "checkpoint_seconds": {
             "type": float,
-            "help": "seconds between two checkpoints; the first ones come sooner, after "
-            "half a minute and then at doubled times; the last two are kept (default: 300)",
+            "help": "the longest time between two checkpoints, in seconds. At the beginning "
+            "checkpoints are written more often: 30, 60, 120 and 240 seconds after the start. Of "
+            "all checkpoints the last two are kept (default: 300)",
         },
         "checkpoint_every": {
             "type": int,
-            "help": "also write a checkpoint after every so many steps (default: none)",
+            "help": "also write a checkpoint each time N steps have been made (default: none)",
         },
     },
 }

@@ -18,17 +18,17 @@ from classroom.marker import Limits, mark
 from classroom.tables import as_cell, from_cell
 
 SOURCE = json.loads(labs()["02"].read_text("utf-8"))
-LIMITS = ["--seconds", "5", "--memory", "1.5"]
+LIMITS = ["--seconds", "2", "--memory", "1.5"]
 HEAD = "# TASK 02.1: a coin for each position\n"
 # What an answer does, and what the row says of it: three to a notebook, two of which end a process.
 ACCIDENTS = {
-    "endless": ("while True:\n    pass", "5 seconds"),
+    "endless": ("while True:\n    pass", "2 seconds"),
     "flood": ("while True:\n    print('x' * 10_000)", "printing 10 MB"),
     "leaves": ("import sys\nsys.exit()", "SystemExit"),
     "swallows": (
         "while True:\n    try:\n        while True:\n            pass\n"
         "    except BaseException:\n        continue",
-        "5 seconds",
+        "2 seconds",
     ),
     "hog": ("held = []\nwhile True:\n    held.append(bytearray(20_000_000))", "GB of memory"),
     "asks": ("name = input()", "EOFError"),
@@ -234,27 +234,6 @@ def test_check_tells_what_every_task_came_to(tmp_path, capsys):
     assert "02.2    0 of 3  missing: no cell has the mark # TASK 02.2" in told
 
 
-@pytest.mark.slow
-def test_a_helper_outside_of_the_tasks_cell_is_named(tmp_path):
-    code = HEAD + "def choose(eligible, rate, generator):\n    return helper(eligible)"
-    content = notebook(instead={"TASK 02.1": code})
-    content["cells"].insert(
-        3, {"cell_type": "code", "source": "def helper(x):\n    return x", "metadata": {}}
-    )
-    submission = read_submission(save(tmp_path / "x.ipynb", content))
-    first = mark(read_lab(labs()["02"]), submission)[0]
-    assert first.status == "error" and "move it into the task's own cell" in first.says
-    assert "in line 3 of <task 02.1>" in first.says
-
-
-@pytest.mark.slow
-def test_notebook_commands_do_no_harm(tmp_path):
-    (cell,) = [c for c in SOURCE["cells"] if "# TASK 02.1" in "".join(c["source"])]
-    code = "".join(cell["source"]) + "\n%matplotlib inline\n!ls\nchoose?\ndisplay(choose)\n"
-    submission = read_submission(save(tmp_path / "x.ipynb", notebook(instead={"TASK 02.1": code})))
-    assert mark(read_lab(labs()["02"]), submission)[0].status == "right"
-
-
 def test_a_set_up_that_fails_is_not_the_students_fault(monkeypatch):
     lab = read_lab(labs()["02"])
     lab.parts[0] = type(lab.parts[0])("import a_package_that_nobody_has")
@@ -268,7 +247,7 @@ def heed_ctrl_c():
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a killed marker leaves its child")
-@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("sent", ["SIGINT", "SIGTERM", "SIGHUP", "SIGKILL"])
 def test_a_marker_that_is_ended_keeps_what_was_marked_and_leaves_no_process(tmp_path, sent):
     work, out = tmp_path / "work", tmp_path / "marks.csv"
     save(work / "a.ipynb", notebook(drop=["TASK"]) | {"cells": []})  # has no mark: told at once
@@ -280,9 +259,9 @@ def test_a_marker_that_is_ended_keeps_what_was_marked_and_leaves_no_process(tmp_
     while not out.exists() or len(psutil.Process(process.pid).children(recursive=True)) < 2:
         time.sleep(0.1)
     started = psutil.Process(process.pid).children(recursive=True)
-    process.send_signal(sent)
+    process.send_signal(getattr(signal, sent))
     told = process.communicate(timeout=60)[1]
     assert list(table(out)) == ["a.ipynb"]
     assert psutil.wait_procs(started, timeout=10)[1] == []
-    if sent != signal.SIGKILL:
+    if sent != "SIGKILL":
         assert process.returncode == 130 and "What was finished before is kept" in told

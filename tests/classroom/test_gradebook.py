@@ -10,10 +10,10 @@ from datetime import datetime
 import nbformat
 import pytest
 
-from classroom import archives, grade
+from classroom import archives, grade, hand_ins
 from classroom.__main__ import main
 from classroom.feedback import feedback
-from classroom.gradebook import points
+from classroom.gradebook import column, points
 from classroom.lab import Refused, labs
 from classroom.marker import Mark
 
@@ -30,9 +30,9 @@ def packed(path, members):
 
 def found_in(archive, folder, due=None):
     """(student, id, days late, file) of everything in an archive, and what was left out."""
-    told = archives.unpack(archive, folder)
-    found = archives.identify(grade.find_submissions(folder, folder / "marks.csv"), due)
-    return [(one.student, one.id, one.late, one.file) for one in found], told
+    unpacked = archives.unpack(archive, folder)
+    found = hand_ins.find(unpacked, folder / "marks.csv", due)
+    return [(one.student, one.id, one.late, one.file) for one in found], unpacked.told
 
 
 def test_canvas_tells_students_ids_and_who_is_late(tmp_path):
@@ -72,7 +72,9 @@ def test_nothing_leaves_the_folder_and_nothing_links(tmp_path):
     (tmp_path / "in").mkdir()
     archive = packed(tmp_path / "in" / "class.zip", members)
     found, told = found_in(archive, tmp_path / "in" / "x")
-    assert [one[3] for one in found] == ["anna/lab.ipynb", "out.ipynb"] and len(told) == 1
+    assert [one[3] for one in found] == ["anna/lab.ipynb", "out.ipynb"]
+    assert sum("another of this name" in one for one in told) == 2, "nothing is replaced"
+    assert sum("is a link" in one for one in told) == 1
     assert not list(tmp_path.glob("*.ipynb")) and not list((tmp_path / "in").glob("*.ipynb"))
 
 
@@ -165,10 +167,117 @@ def test_moodle_gets_points_by_name_and_none_where_two_have_it(tmp_path, capsys)
     assert "Bo Brown, b.ipynb: several" in told and "Zoe, d.ipynb: nobody" in told
 
 
-def test_an_id_that_contradicts_the_name_gives_no_points(tmp_path, capsys):
-    book = book_of(tmp_path, CANVAS, [("brownbo", "4711", "a.ipynb", LAB, 7, 0)])
+@pytest.mark.parametrize("student, id", [("brownbo", "4711"), ("team7", "12"), ("brownbo", "7")])
+def test_an_id_that_contradicts_the_name_gives_no_points(tmp_path, capsys, student, id):
+    name = f"{student}_{id}_900_lab.ipynb"
+    book = book_of(tmp_path, CANVAS, [(student, id, name, LAB, 7, 0)])
     assert book[0][-1] == "Section"
-    assert "brownbo, a.ipynb: several" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert f"{student}, {name}: in roster.csv the id {id} is " in told and "--teams" in told
+
+
+def test_an_id_that_a_teacher_has_written_counts_more_than_the_name(tmp_path, capsys):
+    rows = [("somebody", "4711", "somebody_4_900_a.ipynb", LAB, 7, 0)]
+    rows += [("brownbo", "4", "brownbo_12_900_b.ipynb", LAB, 8, 0)]
+    assert [line[-1] for line in book_of(tmp_path, CANVAS, rows)[3:]] == ["7", "5", "6", ""]
+    assert "nobody in roster.csv has the id 4" in capsys.readouterr().out
+
+
+def teams_of(tmp_path, *members):
+    (tmp_path / "teams.csv").write_text("team,member\n" + "\n".join(members), "utf-8")
+    return "--teams", str(tmp_path / "teams.csv")
+
+
+def test_every_member_of_a_team_gets_the_points(tmp_path, capsys):
+    teams = teams_of(tmp_path, 'Team_7,"Adams, Anna"', "Team_7,12", "Team_7,Zoe", "Die Drei,u3")
+    rows = [
+        ("team", "7", "team_7_101_5001_lab.ipynb", LAB, 7, 0),
+        ("brownbo", "12", "brownbo_12_816_lab.ipynb", LAB, 9, 0),
+        ("diedrei", "13", "diedrei_LATE_13_5002_lab.ipynb", LAB, 10, 1),
+    ]
+    book = book_of(tmp_path, CANVAS, rows, *teams, "--late", "0.1")
+    assert [line[-1] for line in book[3:]] == ["7", "9", "9", ""], "the best of several counts"
+    assert "teams.csv, Zoe: nobody in roster.csv" in capsys.readouterr().out
+
+
+def test_a_team_of_moodle_is_found_by_its_name(tmp_path):
+    teams = teams_of(tmp_path, "Team 7,Anna Adams", "Team 7,bo2@x.org")
+    rows = [("Team 7", "Participant 2", "Team 7_2_assignsubmission_file/a.ipynb", LAB, 7, 0)]
+    assert [line[-1] for line in book_of(tmp_path, MOODLE, rows, *teams)[1:]] == ["7", "", "7"]
+
+
+def test_a_table_of_teams_without_its_columns_is_told(tmp_path, capsys):
+    (tmp_path / "teams.csv").write_text("group,who\n1,Anna\n")
+    grade.write_table(tmp_path / "marks.csv", {})
+    (tmp_path / "roster.csv").write_text(CANVAS)
+    marks, roster, teams, out = (
+        str(tmp_path / f"{n}.csv") for n in ("marks", "roster", "teams", "o")
+    )
+    assert main(["gradebook", marks, roster, "--teams", teams, "--out", out]) == 1
+    assert "needs the columns team and member" in capsys.readouterr().err
+
+
+# Moodle's grading worksheet, of an assignment for students and of one for groups.
+WORKSHEET = """\
+Identifier,Full name,Email address,Status,Group,Grade,Maximum Grade,Last modified (grade)
+Participant 7,Anna Adams,anna@x.org,Submitted,Team 1,,100.00,-
+Participant 8,Bo Brown,bo@x.org,Submitted,Team 1,3,100.00,-
+Participant 9,Bo Brown,bo2@x.org,No submission,Team 2,4,100.00,-
+"""
+
+
+def test_a_worksheet_of_moodle_gets_grades_by_its_participants_and_groups(tmp_path, capsys):
+    rows = [("Bo Brown", "Participant 9", "Bo Brown_9_assignsubmission_file/a.ipynb", LAB, 7.5, 0)]
+    rows += [("Team 1", "Participant 9", "Team 1_9_assignsubmission_file/a.ipynb", LAB, 11, 0)]
+    book = book_of(tmp_path, WORKSHEET, rows)
+    assert book[0] == WORKSHEET.splitlines()[0].split(",")
+    assert [line[5] for line in book[1:]] == ["11", "11", "7.5"]
+    assert "out of 100.00 there, and out of 12 here" in capsys.readouterr().out
+
+
+def test_anonymous_work_gets_grades_by_the_worksheets_numbers(tmp_path):
+    sheet = "Identifier,Status,Grade\nParticipant 8,Submitted,\nParticipant 9,Submitted,\n"
+    rows = [
+        ("Participant", "Participant 8", "Participant_8_assignsubmission_file/a.ipynb", LAB, 7, 0)
+    ]
+    assert [line[-1] for line in book_of(tmp_path, sheet, rows)[1:]] == ["7", ""]
+
+
+def test_a_worksheet_is_for_one_lab(tmp_path, capsys):
+    rows = [
+        ("Anna Adams", "", "a.ipynb", LAB, 7, 0),
+        ("Anna Adams", "", "b.ipynb", "zoo_lab", 7, 0),
+    ]
+    with pytest.raises(AssertionError):
+        book_of(tmp_path, WORKSHEET, rows)
+    assert "is for one assignment, but" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "header, chosen",
+    [
+        ("lab 02 (Percentage),lab 02 (Real)", "lab 02 (Real)"),
+        ("Assignment: Lab 2 (Letter),Assignment: Lab 2 (Real)", "Assignment: Lab 2 (Real)"),
+        ("Lab 2 (816)", "Lab 2 (816)"),
+        ("LAB_002", "LAB_002"),
+        ("lab 20,lab 2.5,lab 02 (Percentage)", "lab 02"),
+    ],
+)
+def test_the_column_of_a_lab_is_recognised(header, chosen):
+    assert column("02", header.split(",")) == chosen
+
+
+def test_two_columns_for_one_lab_are_told():
+    with pytest.raises(Refused, match="Lab 2, lab 02; rename one"):
+        column("02", ["Lab 2", "lab 02"])
+
+
+def test_a_new_column_is_told(tmp_path, capsys):
+    rows = [("brownbo", "12", "b.ipynb", LAB, 7, 0), ("brownbo", "12", "z.ipynb", "zoo_lab", 7, 0)]
+    book_of(tmp_path, CANVAS, rows)
+    told = capsys.readouterr().out
+    assert "lab 02 are in the column lab 02 (815)\n" in told
+    assert "lab zoo are in the column lab zoo, which is new" in told
 
 
 def test_what_was_not_marked_is_told_and_costs_nothing(tmp_path, capsys):

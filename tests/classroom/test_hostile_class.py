@@ -97,6 +97,7 @@ def odd_files(work, due):
     readable = {
         "renamed/my homework (final).ipynb": text,
         "bom.ipynb": "\ufeff" + text,
+        "utf16.ipynb": text.encode("utf-16"),
         "crlf.ipynb": json.dumps(whole, indent=1).replace("\n", "\r\n"),
         "ünï→.ipynb": text,
         "🐍.ipynb": text,
@@ -121,7 +122,6 @@ def odd_files(work, due):
     unread = {
         "empty.ipynb": (b"", "is empty"),
         "letter.docx": (b"PK\x03\x04", "is not a notebook"),
-        "utf16.ipynb": (text.encode("utf-16"), "is not a notebook"),
         "list.ipynb": (b"[1, 2]", "is not a notebook"),
         "nested.ipynb": (b'{"cells": ' + b"[" * 100_000, "is not a notebook"),
         "no_source.ipynb": (

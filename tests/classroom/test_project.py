@@ -3,6 +3,8 @@
 import csv
 import json
 import math
+import os
+import sys
 
 import project_notebooks
 import pytest
@@ -92,6 +94,8 @@ def test_what_cannot_have_a_score_is_refused_with_its_reason(name, tmp_path):
 
 
 UNSOUND = {
+    "is not a list of tensors": lambda told: 5,
+    "not a list of tensors": lambda told: [told[0].tolist(), 3],
     "3 answers for 2 rows": lambda told: [*told, told[0]],
     "0 answers for 2 rows": lambda told: [],
     r"row 1 needs \(2, 5\), not \(2, 4\)": lambda told: [told[0], told[1][:, 1:]],
@@ -106,6 +110,24 @@ def test_only_log_probabilities_of_the_right_shape_are_scored(says):
     assert sound(told, [[3], [0, 4]], 5) is told
     with pytest.raises(Refused, match=says):
         sound(UNSOUND[says](told), [[3], [0, 4]], 5)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such files")
+@pytest.mark.parametrize("kind", ["pipe", "sparse", "link"])
+def test_predictions_are_read_only_from_a_file_of_their_size(kind, tmp_path):
+    path = tmp_path / "told.pt"
+    path.write_bytes(b"x" * 100)
+    assert project.content(path, 100) == b"x" * 100
+    path.unlink()
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "link":
+        path.symlink_to("/dev/zero")
+    else:
+        with open(path, "wb") as file:
+            file.truncate(10**12)
+    with pytest.raises(OSError, match="is not a file of at most 100 bytes"):
+        project.content(path, 100)
 
 
 @pytest.mark.slow

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from classroom import copies
-from classroom.__main__ import main
+from classroom.__main__ import main, parse
 from classroom.lab import ROOT, labs
 from classroom.work import prepare, restore, take_in
 
@@ -114,6 +114,19 @@ def test_a_file_at_its_old_place_is_named_at_its_new_one(tmp_path, monkeypatch, 
     with pytest.raises(SystemExit):
         main(["check", "labs/02.ipynb"])
     assert "your copy is work/labs/02.ipynb" in capsys.readouterr().err
+
+
+def test_a_lab_is_checked_by_its_number(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("classroom.__main__.ROOT", tmp_path)
+    (labs := tmp_path / "work" / "labs").mkdir(parents=True)
+    for name in ("02_masking_lab.ipynb", "zoo_lab.ipynb"):
+        (labs / name).touch()
+    assert (
+        parse(["check", "2"]).file == parse(["check", "02"]).file == labs / "02_masking_lab.ipynb"
+    )
+    assert parse(["check", "zoo"]).file == labs / "zoo_lab.ipynb"
+    assert main(["check", "3"]) == 1
+    assert "no copy of lab 03 yet; make it by: course.py labs start 03" in capsys.readouterr().err
 
 
 def test_every_link_of_a_copy_leads_to_a_file(tmp_path):

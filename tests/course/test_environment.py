@@ -248,8 +248,23 @@ def test_workflows_take_the_same_versions_of_the_same_actions(file):
     text = (ROOT / ".github/workflows" / file).read_text("utf-8")
     known = {"checkout": "v5", "setup-python": "v6", "upload-artifact": "v4"}
     known |= {"download-artifact": "v4", "upload-pages-artifact": "v4", "deploy-pages": "v4"}
-    for action, taken in re.findall(r"uses: actions/([\w-]+)@(\w+)", text):
+    # What is pinned by its commit has its version after it.
+    for action, taken in re.findall(r"uses: actions/([\w-]+)@(?:\w{40} # )?(v\d+)", text):
         assert known[action] == taken
+    assert len(re.findall("uses: actions/.*v[0-9]", text)) == text.count("uses:")
+
+
+def test_a_job_that_may_write_names_its_actions_by_commit():
+    found = 0
+    for path in (ROOT / ".github/workflows").glob("*.yml"):
+        workflow = yaml.safe_load(path.read_text("utf-8"))
+        for job in workflow["jobs"].values():
+            rights = job.get("permissions", workflow["permissions"])
+            used = [step["uses"] for step in job["steps"] if "uses" in step]
+            if "write" in rights.values():
+                found += 1
+                assert all(re.fullmatch(r"[\w/-]+@[0-9a-f]{40}", name) for name in used), used
+    assert found == 2
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """README.md, docs/using.md, CONTRIBUTING.md: links lead to what is there, and commands run."""
 
+import ast
 import json
 import re
 import shlex
@@ -112,3 +113,13 @@ def test_the_package_alone_runs_as_it_is_shown(tmp_path, monkeypatch):
     (shown,) = re.findall(r"```python\n(.+?)```", USING, re.S)
     exec(shown, names := {})
     assert names["loss"].item() > 0 and (tmp_path / "my-bert" / "config.json").is_file()
+
+
+def test_each_test_that_the_page_on_reliability_names_is_there():
+    page = (ROOT / "docs" / "reliability.md").read_text("utf-8")
+    named = re.findall(r"`(test_\w+)\.(test_\w+)`", page)
+    assert len(named) > 30
+    files = {path.stem: path for path in (ROOT / "tests").glob("*/test_*.py")}
+    for file, test in named:
+        tree = ast.parse(files[file].read_text("utf-8"))
+        assert test in {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}, test

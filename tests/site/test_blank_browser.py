@@ -6,7 +6,7 @@ import shutil
 import pytest
 import torch
 from blank_toys import FOLDER, odd_strings, served
-from browser import barriers, chromium, launched
+from browser import barriers, chromium
 
 from mlm_lib import DATA
 from mlm_lib.grammar import Grammar
@@ -49,12 +49,6 @@ def server(folder):
     """Where the page is, below the paths of the site and of its host; and what was missing."""
     with served(folder.parents[1]) as (url, missing):
         yield f"{url}/{folder.parent.name}/{folder.name}/", missing
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with launched() as browser:
-        yield browser
 
 
 @pytest.fixture(scope="module")

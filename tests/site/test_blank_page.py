@@ -13,6 +13,7 @@ import pytest
 import torch
 from blank_toys import FOLDER, module, odd_strings
 
+from docs.site import npm
 from mlm_lib import DATA
 from mlm_lib.encoder import EncoderConfig
 from mlm_lib.grammar import Grammar
@@ -228,7 +229,8 @@ def test_the_page_names_no_other_host_and_only_relative_files():
 
 def test_without_npm_the_build_says_what_to_install(monkeypatch, tmp_path):
     build = module("build")
-    monkeypatch.setattr(build, "RUNTIME", tmp_path / "onnxruntime-web")
+    shutil.copy(FOLDER / "package.json", tmp_path)
+    monkeypatch.setattr(npm, "RUNTIME", tmp_path / "node_modules" / "onnxruntime-web")
     monkeypatch.setattr(build.shutil, "which", lambda name: None)
     with pytest.raises(SystemExit, match="onnxruntime-web .* npm.* Install Node.js"):
         build.main(["--out", str(tmp_path / "page")])

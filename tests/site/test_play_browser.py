@@ -3,9 +3,10 @@
 import base64
 import json
 import math
+from functools import partial
 
 import pytest
-from browser import barriers, chromium, launched, served, watch
+from browser import barriers, chromium, served
 
 from docs.site.play import build
 from mlm_lib import DATA
@@ -16,7 +17,7 @@ pytestmark = [
     pytest.mark.site,
     pytest.mark.skipif(chromium() is None, reason="no Chromium here (Debian: chromium)"),
 ]
-MASKING, CURVE = build.PAGES.values()
+MASKING, CURVE = (f"{name}/index.html" for name in build.PAGES.values())
 LOG = '{"step": 10, "loss": 9.5}\n{"step": 20, "loss": 9.0, "held_out_loss": 9.1}\n'
 every_page = pytest.mark.parametrize("name", [MASKING, CURVE])
 
@@ -30,33 +31,15 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def browser():
-    with launched() as started:
-        yield started
-
-
-@pytest.fixture(scope="module")
 def address(folder):
     with served(folder.parent) as root:
         yield f"{root}/{folder.name}"
 
 
 @pytest.fixture
-def open_page(browser, address):
-    """Opens a page; at the end nothing may have gone wrong, or have been asked of another host."""
-    opened = []
-
-    def open_(name, *, width=1280, base=address, **options):
-        size = {"width": width, "height": 844}
-        page = browser.new_page(viewport=size, **{"reduced_motion": "reduce"} | options)
-        opened.append((page, watch(page, base)))
-        page.goto(f"{base}/{name}/index.html")
-        return page
-
-    yield open_
-    for page, found in opened:
-        page.close()
-        assert found == []
+def open_page(open_page):
+    """Opens pages for a reader who wants no motion, unless a test says otherwise."""
+    return partial(open_page, reduced_motion="reduce")
 
 
 def give(page, **files):
@@ -130,15 +113,15 @@ def test_both_are_reached_from_the_site_and_lead_back(open_page, site):
     page = open_page(MASKING, base=base)
     for way, name in ways.items():
         page.goto(f"{base}/{way}")
-        page.locator(f'article a[href$="{name}/index.html"]').click()
-        page.wait_for_url(f"**/{name}/index.html")
+        page.locator(f'article a[href$="{name}"]').click()
+        page.wait_for_url(f"**/{name}")
     page.get_by_role("button", name="another vocabulary").click()
     page.locator("#verdict a").click()
     page.wait_for_url("**/read_your_curve.html#another-vocabulary")
     assert page.locator("#another-vocabulary").is_visible()
     for title, name in {"Mask a sentence": MASKING, "Check your curve": CURVE}.items():
         page.locator(".sidebar-tree").get_by_role("link", name=title).click()
-        page.wait_for_url(f"**/{name}/index.html")
+        page.wait_for_url(f"**/{name}")
         page.get_by_role("link", name="← The course").click()
         page.wait_for_url("**/index.html")
 

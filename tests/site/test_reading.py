@@ -1,9 +1,10 @@
 """The site in a browser, as somebody uses it who comes back: search, folds, what has been done."""
 
+from functools import partial
 from urllib.parse import quote
 
 import pytest
-from browser import barriers, chromium, launched, served, watch
+from browser import barriers, chromium, watch
 
 from docs.site.ext.searched import entries
 
@@ -14,32 +15,10 @@ pytestmark = [
 SCREENS = 20  # of a phone, 844 pixels tall
 
 
-@pytest.fixture(scope="module")
-def browser():
-    with launched() as started:
-        yield started
-
-
-@pytest.fixture(scope="module")
-def address(site):
-    with served(site.parent) as root:
-        yield f"{root}/{site.name}"
-
-
 @pytest.fixture
-def open_page(browser, address):
-    """Opens pages in one window, whose storage they share; nothing may go wrong in any of them."""
-    context, opened = browser.new_context(viewport={"width": 390, "height": 844}), []
-
-    def open_(name, base=address):
-        page = context.new_page()
-        opened.append(watch(page, base))
-        page.goto(f"{base}/{name}")
-        return page
-
-    yield open_
-    context.close()
-    assert opened and not any(opened), opened
+def open_page(open_page):
+    """Opens pages on a phone."""
+    return partial(open_page, width=390)
 
 
 # ---- search --------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 import io
 
 import pytest
-from browser import barriers, chromium, launched, served, watch
+from browser import barriers, chromium
 from matplotlib.image import imread
 
 pytestmark = [
@@ -12,36 +12,6 @@ pytestmark = [
 ]
 LESSON, LAB = "notebooks/09_pretraining.html", "notebooks/labs/02_masking_lab.html"
 PAGES = ["index.html", LESSON, LAB, "glossary.html", "api/masking.html", "benchmarks.html"]
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with launched() as started:
-        yield started
-
-
-@pytest.fixture(scope="module")
-def address(site):
-    """The site's, below a path, as on a host that holds other sites, too."""
-    with served(site.parent) as root:
-        yield f"{root}/{site.name}"
-
-
-@pytest.fixture
-def open_page(browser, address):
-    """Opens a page of the site; at the end nothing may have gone wrong on any of them."""
-    opened = []
-
-    def open_(name, *, width=1280, scheme="light", base=address):
-        page = browser.new_page(viewport={"width": width, "height": 800}, color_scheme=scheme)
-        opened.append((page, watch(page, base)))
-        page.goto(f"{base}/{name}")
-        return page
-
-    yield open_
-    for page, found in opened:
-        page.close()
-        assert found == []
 
 
 @pytest.mark.parametrize("width", [390, 1280])
@@ -91,7 +61,7 @@ def test_a_search_finds_a_lesson(open_page, site, way):
 
 @pytest.mark.parametrize("width, scheme", [(1280, "light"), (390, "dark")])
 def test_a_choice_tells_at_once_and_another_may_follow(open_page, width, scheme):
-    page = open_page("notebooks/02_masking.html", width=width, scheme=scheme)
+    page = open_page("notebooks/02_masking.html", width=width, color_scheme=scheme)
     box = page.locator("fieldset.quiz").first
     told = box.locator("[role=status]:not(:empty)")
     assert box.get_by_role("button").count() == 4 and told.count() == 0
@@ -230,9 +200,9 @@ def test_what_scrolls_can_be_reached_by_keyboard_and_nothing_else(open_page):
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_figures_follow_the_theme(open_page, theme, chosen):
     if chosen == "by the system":
-        page = open_page(LESSON, scheme=theme)
+        page = open_page(LESSON, color_scheme=theme)
     else:
-        page = open_page(LESSON, scheme={"light": "dark", "dark": "light"}[theme])
+        page = open_page(LESSON, color_scheme={"light": "dark", "dark": "light"}[theme])
         page.evaluate(f"document.body.dataset.theme = '{theme}'")
     picture = page.locator(".cell_output img").first.screenshot()
     drawn = 255 * imread(io.BytesIO(picture))[..., :3]  # (height, width, 3)
@@ -245,7 +215,7 @@ def test_figures_follow_the_theme(open_page, theme, chosen):
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("name, width", [*((name, 1280) for name in PAGES), (LESSON, 390)])
 def test_no_reader_meets_a_barrier(open_page, name, width, scheme):
-    page = open_page(name, width=width, scheme=scheme)
+    page = open_page(name, width=width, color_scheme=scheme)
     page.evaluate("document.querySelectorAll('details').forEach(one => one.open = true)")
     page.wait_for_timeout(300)
     assert barriers(page) == []

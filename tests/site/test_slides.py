@@ -1,6 +1,7 @@
 """Slides are the lesson's own cells, few words at a time, complete, and on the screen."""
 
 import re
+import shutil
 import sys
 
 import jupytext
@@ -121,7 +122,8 @@ def test_a_tag_keeps_long_code_off_the_slide_and_not_its_output(made):
 
 
 def test_without_npm_the_site_is_built_without_slides_and_says_so(monkeypatch, tmp_path, capsys):
-    monkeypatch.setattr(slides, "REVEAL", tmp_path / "reveal.js")
+    shutil.copy(slides.DECK / "package.json", tmp_path)
+    monkeypatch.setattr(slides, "REVEAL", tmp_path / "node_modules" / "reveal.js")
     monkeypatch.setattr(npm.shutil, "which", lambda name: None)
     assert not site_builder.has_slides()
     told = capsys.readouterr().out

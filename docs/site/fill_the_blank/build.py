@@ -18,24 +18,12 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parents[2])]  # beside this file, and the course itself
 
-RUNTIME = HERE / "node_modules" / "onnxruntime-web"
 SCRIPT, PROGRAM = "ort.wasm.bundle.min.mjs", "ort-wasm-simd-threaded.wasm"
 # As .js, since not every server knows that .mjs is a script.
 RENAMED = {SCRIPT: "onnxruntime.js", PROGRAM: "onnxruntime.wasm"}
 WRITER = HERE.parents[2] / "data" / "course-writer"
 TRIAL = 40  # documents of each kind, about seven blanks in each
 OWN = ["*.html", "*.css", "*.js", "*.json", "*.onnx", "*.wasm"]
-
-
-def fetch_runtime():
-    """See to onnxruntime-web in node_modules, in the version that package.json pins.
-
-    Raises:
-        SystemExit: npm is missing, or could not fetch it.
-    """
-    from docs.site.npm import fetch
-
-    fetch(RUNTIME, HERE, "The page")
 
 
 def build(out, writer=WRITER):
@@ -47,9 +35,11 @@ def build(out, writer=WRITER):
 
     Raises:
         ValueError: an exported model that differs from torch.
-        SystemExit: as `fetch_runtime`.
+        SystemExit: as `docs.site.npm.fetch`.
     """
-    fetch_runtime()
+    from docs.site.npm import RUNTIME, fetch
+
+    fetch(RUNTIME, "The page that fills blanks")
     from examples import examples
 
     from mlm_lib import DATA
@@ -175,15 +165,10 @@ def main(argv=None):
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, default=Path("build/fill-the-blank"), metavar="FOLDER")
-    text = "only fetch what npm has to fetch, for builds without a network"
-    parser.add_argument("--set-up", action="store_true", help=text)
     text = "the checkpoint that writes (default: data/course-writer)"
     parser.add_argument("--writer", type=Path, default=WRITER, metavar="FOLDER", help=text)
     args = parser.parse_args(argv)
-    if args.set_up:
-        fetch_runtime()
-    else:
-        build(args.out, args.writer)
+    build(args.out, args.writer)
 
 
 if __name__ == "__main__":
