@@ -19,12 +19,13 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from classroom.runner import READABLE, without_magic
+from classroom.runner import plain
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCES = ROOT / "classroom" / "solutions"
 MARK = re.compile(r"^[ \t]*#[ \t]*(TASK|CHECK)[ \t]+(\w+)\.(\d+)\b[ \t:]*(.*)$", re.M | re.I)
 POINTS = re.compile(r"\((\d+) points?\)")
+LONGEST = 100_000  # characters of a cell in which names are looked for
 LARGEST = 50_000_000  # bytes of a notebook, a hundred times as many as a lab with its outputs has
 
 
@@ -216,7 +217,7 @@ def names_set(code: str) -> list[str]:
     """The names that a cell sets: those that it assigns, defines or imports, and the modules that
     become attributes by an import such as `import os.path`. A very long cell is not looked at."""
     try:
-        code = without_magic(code) if len(code) < READABLE else ""
+        code = plain(code) if len(code) < LONGEST else ""
         names = symtable.symtable(code, "a cell", "exec").get_symbols()
         nodes = [node for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Import)]
     except (SyntaxError, ValueError, RuntimeError, MemoryError):

@@ -57,7 +57,7 @@ def execute(code: str, label: str, names: dict) -> None:
     """Execute a cell in the namespace `names`. Tracebacks can show the lines of a student's cell.
     They cannot show those of our own cells, because an answer could read a solution or a hidden
     test in this way, and hand it out in a message."""
-    file, code = f"<{label}>", without_magic(code)
+    file, code = f"<{label}>", plain(code)
     if label.startswith("task"):
         linecache.cache[file] = (len(code), None, code.splitlines(keepends=True), file)
     if "get_ipython" in code:
@@ -68,7 +68,7 @@ def execute(code: str, label: str, names: dict) -> None:
     exec(compile(code, file, "exec"), names)
 
 
-def without_magic(code: str) -> str:
+def plain(code: str) -> str:
     """The code as plain Python. Commands of notebooks, such as %matplotlib, !ls and name?, become
     calls of `get_ipython()`. Code that is plain Python stays as it is, and so does very long code,
     because IPython would take minutes for it."""
@@ -130,7 +130,7 @@ def definitions(code: str) -> str:
         kinds = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
         return isinstance(node, kinds)
 
-    return ast.unparse(ast.Module([n for n in ast.parse(without_magic(code)).body if stays(n)], []))
+    return ast.unparse(ast.Module([n for n in ast.parse(plain(code)).body if stays(n)], []))
 
 
 def describe(
