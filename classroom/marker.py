@@ -1,7 +1,7 @@
 """Marks one notebook: tries the answer to each task, in processes that are stopped if they exceed a
 limit.
 
-The points of a task do not depend on how fast the machine is, or on where a program was when it was
+The points of a task do not depend on how busy the machine is, or on where a program was when it was
 stopped. If a process is stopped or ends while other answers are in it, nobody can tell whose fault
 that is. Each answer that may have caused it is then tried alone: in a new process, in which our
 solutions are in the places of all other answers. What happens there decides.
@@ -94,7 +94,7 @@ class Tried:
             return f"no cell has {mark}"
         return (
             f"the cell with {mark} is there as text, because its type is {self.text}: select the "
-            "cell, choose Code as its type, and hand in the notebook again"
+            f"cell, choose Code in place of {self.text} in the toolbar, save, and hand it in again"
         )
 
 

@@ -12,7 +12,7 @@ import sys
 
 from classroom.edition import student_edition
 from classroom.lab import Given, Lab, Submission
-from classroom.runner import without_magic
+from classroom.runner import plain
 
 # Names by which code reaches its caller, the checks, other processes, or files. They are written as
 # `found_in` writes them.
@@ -182,7 +182,7 @@ def bound(code: str) -> set[str]:
 def parsed(code: str) -> ast.Module:
     """The syntax tree of some code. The tree is empty if the code is not Python."""
     try:
-        return ast.parse(without_magic(code))
+        return ast.parse(plain(code))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return ast.Module([], [])
 

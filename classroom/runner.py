@@ -24,6 +24,7 @@ import types
 
 WRONG, UNANSWERED, ERROR = "wrong", "unanswered", "error"
 LONGEST = 500  # characters of a message
+READABLE = 100_000  # characters of a cell in which commands of notebooks are looked for
 LARGEST = 1_000_000_000  # bytes of a file that an answer may write
 # The cell magics of IPython that execute the rest of their cell as Python.
 EXECUTING = re.compile(r"\A\s*%%(?:time|capture|prun)\b.*")
@@ -69,15 +70,17 @@ def execute(code: str, label: str, names: dict) -> None:
 
 def plain(code: str) -> str:
     """The code as plain Python. Commands of notebooks, such as %matplotlib, !ls and name?, become
-    calls of `get_ipython()`. Code that is plain Python stays as it is."""
+    calls of `get_ipython()`. Code that is plain Python stays as it is, and so does very long code,
+    because IPython would take minutes for it."""
     code = EXECUTING.sub("", code)
     try:
         ast.parse(code)
-        return code
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         from IPython.core.inputtransformer2 import TransformerManager
 
-        return TransformerManager().transform_cell(code)
+        with contextlib.suppress(SyntaxError, ValueError, RuntimeError, MemoryError):
+            return TransformerManager().transform_cell(code) if len(code) < READABLE else code
+    return code
 
 
 def get_ipython() -> "Shell":
@@ -213,26 +216,30 @@ def behind_a_guard() -> None:
     with contextlib.suppress(ValueError):  # a lower limit is already set
         resource.setrlimit(resource.RLIMIT_FSIZE, (LARGEST, LARGEST))
     control(PR_SET_CHILD_SUBREAPER, 1)  # a process that loses its parent becomes the guard's child
-    child, guard = os.fork(), psutil.Process()
-    if not child:
+    number = os.fork()
+    if not number:
         return control(PR_SET_PDEATHSIG, signal.SIGKILL)
+    guard, child = psutil.Process(), psutil.Process(number)
 
     def leave(code: int) -> None:
-        for one in guard.children():
-            with contextlib.suppress(psutil.Error):
-                one.kill()
-        # What these have started gets a second to end by itself. Python's own helper processes do
-        # so, after they have removed the shared memory that their program has left.
+        with contextlib.suppress(psutil.Error):  # it has ended by itself
+            child.kill()
+        # Python's own helper removes the shared memory that the child has left. It ends by itself
+        # then, and gets two seconds for that.
+        spared = "multiprocessing.resource_tracker"
         while left := guard.children(recursive=True):
-            for one in psutil.wait_procs(left, timeout=1)[1]:
+            for one in left:
                 with contextlib.suppress(psutil.Error):
-                    one.kill()
+                    if not spared or spared not in " ".join(one.cmdline()):
+                        one.kill()
+            psutil.wait_procs(left, timeout=2)
+            spared = ""
         os._exit(code if code >= 0 else 128 - code)  # a shell reports a signal in this way
 
     for one in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(one, lambda number, frame: leave(-number))
     control(PR_SET_PDEATHSIG, signal.SIGTERM)
-    while (ended := os.wait())[0] != child:  # an orphan has ended
+    while (ended := os.wait())[0] != number:  # an orphan has ended
         pass
     leave(os.waitstatus_to_exitcode(ended[1]))
 
