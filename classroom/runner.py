@@ -56,7 +56,10 @@ def attempt(code: str, label: str, names: dict, loose=(), whole=True) -> dict | 
 def execute(code: str, label: str, names: dict) -> None:
     """Execute a cell in the namespace `names`. Tracebacks can show the lines of a student's cell.
     They cannot show those of our own cells, because an answer could read a solution or a hidden
-    test in this way, and hand it out in a message."""
+    test in this way, and hand it out in a message.
+
+    What a check defines is forgotten after it, and is never seen by an answer, which may have a
+    function of the same name."""
     file, code = f"<{label}>", plain(code)
     if label.startswith("task"):
         linecache.cache[file] = (len(code), None, code.splitlines(keepends=True), file)
@@ -65,7 +68,7 @@ def execute(code: str, label: str, names: dict) -> None:
 
         # A cell may import it from either place.
         IPython.get_ipython = IPython.core.getipython.get_ipython = get_ipython
-    exec(compile(code, file, "exec"), names)
+    exec(compile(code, file, "exec"), dict(names) if label.startswith("check") else names)
 
 
 def plain(code: str) -> str:

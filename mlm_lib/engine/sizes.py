@@ -5,6 +5,7 @@ one row, for rows of one token, or for a large batch. It can also change its arg
 one of them in place of a new tensor. `try_sizes` tries all of this by one call.
 """
 
+import functools
 import inspect
 import math
 import traceback
@@ -23,7 +24,7 @@ def try_sizes(
     """Compare a student's function with a right one on batches of several sizes.
 
     Args:
-        function: the student's function.
+        function: the student's function, or another object that can be called.
         right: a function that returns the right result. It may be slow.
         make: returns the arguments for a size, such as ``make(rows, tokens)``. It is called several
             times with the same seed of torch, and has to return equal arguments each time.
@@ -38,7 +39,8 @@ def try_sizes(
         AssertionError: the function fails, returns something else than the right function, changes
             an argument, or returns one. The message says for which size.
     """
-    name = f"`{function.__name__}`" if function.__name__ != "<lambda>" else "your function"
+    name = getattr(function, "__name__", "<lambda>")  # an object with __call__ need not have one
+    name = "your function" if name == "<lambda>" else f"`{name}`"
     for size in sizes or SIZES[len(axes)]:
         given, kept, ours = (_drawn(make, size) for _ in range(3))
         said = f"With {_counted(size, axes)}{where}, "
@@ -48,17 +50,17 @@ def try_sizes(
             raise
         except Exception as error:
             raise AssertionError(f"{said}{name} ended in {_told(error, function)}") from error
-        names = list(inspect.signature(function).parameters)
+        names = _arguments(function, len(given))
         for argument, now, before in zip(names, given, kept):
             assert not difference(now, before, near=0), (
-                f"{said}{name} changed its argument `{argument}`. Leave it as it is, and write "
+                f"{said}{name} changed its argument {argument}. Leave it as it is, and write "
                 "into a copy."
             )
         different = difference(found, right(*ours), near)
         assert not different, f"{said}the result{different[0]} of {name} {different[1]}"
         for argument, now in zip(names, given):
             assert not fresh or not _shared(found, now), (
-                f"{said}{name} returned its argument `{argument}` itself, or a view of it. Return "
+                f"{said}{name} returned its argument {argument} itself, or a view of it. Return "
                 "a new tensor that has its own memory."
             )
 
@@ -147,9 +149,30 @@ def _counted(size, axes):
     return " of ".join(f"{n} {axis}{'s' * (n != 1)}" for n, axis in zip(size, axes))
 
 
+def _arguments(function, number):
+    """What the messages call each argument: its name, or its number if the function names none."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):  # a function that is not written in Python
+        parameters = []
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    names = [f"`{one.name}`" for one in parameters if one.kind in kinds]
+    return (names + [str(place + 1) for place in range(len(names), number)])[:number]
+
+
+def _code(function):
+    """The code that runs when a function, a partial function or an object is called, or None."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    function = inspect.unwrap(function)
+    if not hasattr(function, "__code__"):
+        function = type(function).__call__
+    return getattr(function, "__code__", None)
+
+
 def _told(error, function):
     """An error with the line of the function in which it arose."""
-    file = getattr(inspect.unwrap(function), "__code__", None)
+    file = _code(function)
     frames = traceback.extract_tb(error.__traceback__)
     lines = [one.line for one in frames if file and one.filename == file.co_filename and one.line]
     line = f", in the line `{lines[-1]}`" if lines else ""

@@ -256,6 +256,15 @@ def test_code_of_ours_cannot_be_read_by_an_answer(label):
         assert "42" not in attempt(f"raise AssertionError({code})", "task tiny.2", names)["says"]
 
 
+def test_a_check_takes_no_name_away_from_an_answer():
+    names = fresh_names()
+    answer = "def _half(x):\n    return x / 2\n\ndef quarter(x):\n    return _half(_half(x))"
+    check = "def _half(a, b):\n    return 1\n\nassert quarter(4) == _half(0, 0), 'not a quarter'"
+    assert attempt(answer, "task tiny.1", names) is None
+    assert attempt(check, "check tiny.1", names) is None
+    assert names["_half"](4) == 2
+
+
 def test_the_line_of_a_check_that_fails_is_told():
     says = attempt("x = 1\n\nassert y == x", "check tiny.1", fresh_names())["says"]
     assert says.endswith("name 'y' is not defined, in line 3 of <check tiny.1>: `assert y == x`")

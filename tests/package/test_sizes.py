@@ -1,5 +1,7 @@
 """Functions that are right for the usual example and wrong for another size."""
 
+import functools
+
 import pytest
 import torch
 
@@ -76,6 +78,43 @@ def test_generators_are_new_for_each_call_and_the_global_one_is_left_alone():
     state = torch.get_rng_state()
     try_sizes(draw, draw, lambda B, T: (torch.rand(B, T), torch.Generator().manual_seed(B)))
     assert torch.equal(state, torch.get_rng_state())
+
+
+class Times:
+    """An object that can be called, and that has no `__name__`."""
+
+    def __init__(self, change=None):
+        self.change = change
+
+    def __call__(self, x):
+        if self.change:
+            self.change(x)
+        return x * 2
+
+
+def times(change, x):
+    return Times(change)(x)
+
+
+@pytest.mark.parametrize("kind", [Times, lambda change=None: functools.partial(times, change)])
+def test_whatever_can_be_called_is_tried_like_a_function(kind):
+    try_sizes(kind(), doubled, numbers)
+    with pytest.raises(AssertionError, match="your function changed its argument `x`"):
+        try_sizes(kind(torch.Tensor.zero_), doubled, numbers)
+    with pytest.raises(AssertionError, match=r"your function ended in .*line `self.change\(x\)`"):
+        try_sizes(kind(int), doubled, numbers)
+
+
+def test_arguments_without_a_name_are_told_by_their_number():
+    def second(*both):
+        both[1].zero_()
+        return both[0] * 2
+
+    two = lambda B, T: (torch.rand(B, T), torch.rand(B, T))  # noqa: E731
+    with pytest.raises(AssertionError, match="`second` changed its argument 2"):
+        try_sizes(second, lambda x, y: x * 2, two)
+    with pytest.raises(AssertionError, match="`neg_` changed its argument 1"):
+        try_sizes(torch.neg_, torch.neg, numbers)
 
 
 def test_code_that_is_not_written_yet_is_not_called_wrong():
