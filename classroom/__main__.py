@@ -115,7 +115,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     book.add_argument("--out", type=Path, required=True, metavar="FILE", help=text)
     text = (
         "which hand-in counts if a student has handed in a lab several times: the one with the "
-        "most points (best, the default), or the last one (last)"
+        "most points after the deduction for late days (best, the default), or the last one (last)"
     )
     book.add_argument("--count", choices=["best", "last"], default="best", help=text)
     text = (
