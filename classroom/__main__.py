@@ -1,20 +1,33 @@
-"""Labs: get a lab, check your answers, mark a class.
+"""With these commands a student gets the labs and checks the answers, and a teacher hands out the
+labs and marks what a class has handed in.
 
-    course.py labs start [02 ...]                  make your copies of these labs, or of all labs
-    course.py labs check 02                        mark your copy of a lab; or check FILE
-    course.py labs status                          show how far you are with each lab
-    course.py labs solution 02                     show our solutions of tasks that you have tried
-    course.py labs grade FOLDER or CLASS.zip --out marks.csv [--jobs 4] [--due 2026-11-30T23:59]
-    course.py labs gradebook marks.csv ROSTER.csv --out FILE [--late 0.1] [--teams teams.csv]
-    course.py labs export gradescope 02 --out autograder_02.zip
-    course.py labs handout FOLDER [--zip]          make the folder for a class, without solutions
-    course.py labs project start                   make the project's notebook from your answers
-    course.py labs project check FILE [--board scores.csv] [--name NAME]
+For a student:
 
-With --here, course.py uses the interpreter that you started it with, and sets nothing up.
+    python3 course.py labs start [02 03 ...]
+    python3 course.py labs check 02            or: check FILE, for any notebook
+    python3 course.py labs status
+    python3 course.py labs solution 02
+    python3 course.py labs project start
+    python3 course.py labs project check FILE
 
-Exit status: 0 if the work was done, whatever the marks are; 1 if something could not be done; 2 if
-the request cannot be met; 130 after Ctrl-C.
+For a teacher (docs/instructors.md explains these commands):
+
+    python3 course.py labs handout FOLDER [--zip]
+    python3 course.py labs grade FOLDER --out marks.csv                 or: grade CLASS.zip
+    python3 course.py labs gradebook marks.csv ROSTER.csv --out FILE
+    python3 course.py labs export gradescope 02 --out autograder_02.zip
+
+Most commands have options, for example for late work. Write `python3 course.py labs COMMAND
+--help` to see them.
+
+Like every command of course.py, a command of labs first sets up the environment in the folder
+`.venv` if that is needed. If you write `python3 course.py --here labs COMMAND`, nothing is set up,
+and the command runs with the Python that you started course.py with.
+
+Exit status: 0 if the command did its work, even if every answer was wrong; 1 if the command began
+and could not do its work, for example because a file is not a notebook; 2 if the command did not
+begin, because an argument is wrong, for example because there is no lab with this number; 130 after
+Ctrl-C.
 """
 
 import argparse
@@ -33,6 +46,10 @@ NO_SOLUTIONS = (
     "this copy of the course has no solutions (classroom/solutions): {} is for whoever teaches"
 )
 FROM_SOLUTIONS = ("solution", "grade", "export", "handout")  # commands that need them
+# The default of a limit, and what is limited.
+SECONDS = 60, "seconds for the answer to a task, and again for each of its checks"
+MEMORY = 4, "gigabytes of memory for a notebook"
+OUTPUT = 10, "megabytes that a notebook may print"
 
 
 def parse(argv: list[str]) -> argparse.Namespace:
@@ -42,67 +59,106 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="course.py labs", **form)
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
 
-    start = commands.add_parser("start", help="make your copy of a lab")
-    start.add_argument(
-        "labs", nargs="*", type=a_lab, metavar="NN", help="the labs' numbers (default: all)"
-    )
-    check = commands.add_parser("check", help="mark one notebook and print the result")
-    check.add_argument("file", type=a_notebook, metavar="NN", help="the number of a lab, or a file")
-    add_limits(check, seconds=(60, "s"), memory=(4, "GB"), output=(10, "MB"))
-    commands.add_parser("status", help="show how far you are with each lab")
-    solution = commands.add_parser("solution", help="show our solutions of the tasks you tried")
-    solution.add_argument("lab", type=a_lab, metavar="NN")
+    def add(name: str, text: str, to=commands) -> argparse.ArgumentParser:
+        """Add a command. `text` is its line in the list of commands, and opens its own help."""
+        return to.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
 
-    grade = commands.add_parser("grade", help="mark all notebooks of a folder or a zip")
-    grade.add_argument("folder", type=Path, metavar="FOLDER")
-    due = datetime.fromisoformat
-    grade.add_argument("--due", type=due, metavar="TIME", help="when a file counts as late")
-    grade.add_argument(
-        "--out", type=Path, default=Path("marks.csv"), help="the table of marks to write"
+    one_lab = {"type": a_lab, "metavar": "NN"}
+    start = add("start", "make your own copies of the labs in the folder work/labs/")
+    text = "the number of a lab, such as 02; if you name no lab, a copy of every lab is made"
+    start.add_argument("labs", nargs="*", help=text, **one_lab)
+
+    check = add("check", "mark one notebook, and print the points and what is wrong")
+    text = "the number of a lab, for your own copy in work/labs/, or the path of a notebook"
+    check.add_argument("file", type=a_notebook, metavar="NN|FILE", help=text)
+    add_limits(check, seconds=SECONDS, memory=MEMORY, output=OUTPUT)
+
+    add(
+        "status", "show how many tasks of each lab you have begun, and the last points that you got"
     )
+
+    solution = add("solution", "print our solutions of those tasks of a lab that you have tried")
+    solution.add_argument("lab", help="the number of the lab", **one_lab)
+
+    handout = add(
+        "handout", "make a copy of the course for a class, without solutions and hidden tests"
+    )
+    text = "the folder to make, which must not exist yet and must be outside of the course"
+    handout.add_argument("folder", type=Path, metavar="FOLDER", help=text)
+    handout.add_argument("--zip", action="store_true", help="also write this folder as FOLDER.zip")
+
+    grade = add(
+        "grade", "mark all notebooks that a class has handed in, and write a table of marks"
+    )
+    text = "a folder that holds a folder or a file of each student, or a zip file of such a folder"
+    grade.add_argument("folder", type=Path, metavar="FOLDER|CLASS.zip", help=text)
+    text = "the table of marks to write or to complete (default: marks.csv)"
+    grade.add_argument("--out", type=Path, default=Path("marks.csv"), metavar="FILE", help=text)
+    text = (
+        "the time until which work is accepted, such as 2026-11-30T23:59; a file that was changed "
+        "later counts as late"
+    )
+    grade.add_argument("--due", type=datetime.fromisoformat, metavar="TIME", help=text)
     half = max(1, (os.cpu_count() or 2) // 2)
-    grade.add_argument(
-        "--jobs", type=within(1, 1000, int), default=half, help="notebooks marked at once"
-    )
-    grade.add_argument("--again", action="store_true", help="also mark unchanged notebooks")
-    add_limits(grade, seconds=(60, "s"), memory=(4, "GB"), output=(10, "MB"))
+    text = f"how many notebooks are marked at the same time (default on this machine: {half})"
+    grade.add_argument("--jobs", type=within(1, 1000, int), default=half, metavar="N", help=text)
+    text = "also mark notebooks that have a mark in the table and have not changed since then"
+    grade.add_argument("--again", action="store_true", help=text)
+    add_limits(grade, seconds=SECONDS, memory=MEMORY, output=OUTPUT)
 
-    book = commands.add_parser(
-        "gradebook", help="write points into a gradebook of Canvas or Moodle"
+    book = add("gradebook", "write the points into a gradebook that Canvas or Moodle has exported")
+    text = "the table of marks that `labs grade` has written"
+    book.add_argument("marks", type=a_file, metavar="MARKS.csv", help=text)
+    text = "the gradebook that you have exported from Canvas or Moodle; it is not changed"
+    book.add_argument("roster", type=a_file, metavar="ROSTER.csv", help=text)
+    text = "the gradebook to write, which you import into Canvas or Moodle"
+    book.add_argument("--out", type=Path, required=True, metavar="FILE", help=text)
+    text = (
+        "which hand-in counts if a student has handed in a lab several times: the one with the "
+        "most points after the deduction for late days (best, the default), or the last one (last)"
     )
-    book.add_argument("marks", type=a_file, metavar="MARKS.csv")
-    book.add_argument("roster", type=a_file, metavar="ROSTER.csv", help="the exported gradebook")
-    book.add_argument("--out", type=Path, required=True, metavar="FILE", help="the file to import")
-    book.add_argument(
-        "--count", choices=["best", "last"], default="best", help="of several hand-ins"
+    book.add_argument("--count", choices=["best", "last"], default="best", help=text)
+    text = (
+        "the share of its points that a hand-in loses for each day late, from 0 to 1; 0.1 takes "
+        "away a tenth for each day (default: 0)"
     )
-    teams = "a table with the columns team and member, with a line for each member"
-    book.add_argument("--teams", type=a_file, metavar="TEAMS.csv", help=teams)
-    book.add_argument("--late", type=within(0, 1), default=0.0, help="share lost for each day late")
-    export = commands.add_parser("export", help="make an autograder of a lab")
-    export.add_argument("system", choices=["gradescope"])
-    export.add_argument("lab", type=a_lab, metavar="NN")
-    export.add_argument("--out", type=Path, required=True, metavar="FILE.zip")
+    book.add_argument("--late", type=within(0, 1), default=0.0, metavar="SHARE", help=text)
+    text = (
+        "a table of the teams of a group assignment, with the columns team and member and a line "
+        "for each member"
+    )
+    book.add_argument("--teams", type=a_file, metavar="TEAMS.csv", help=text)
 
-    handout = commands.add_parser(
-        "handout", help="make the folder for a class, without solutions and hidden tests"
-    )
-    handout.add_argument("folder", type=Path, metavar="FOLDER", help="a folder that is not there")
-    handout.add_argument("--zip", action="store_true", help="also write FOLDER.zip")
+    export = add("export", "make a program that marks one lab on Gradescope (an autograder)")
+    export.add_argument("system", choices=["gradescope"], help="the system that runs the program")
+    export.add_argument("lab", help="the number of the lab", **one_lab)
+    text = "the zip file to write, which you upload to Gradescope"
+    export.add_argument("--out", type=Path, required=True, metavar="FILE.zip", help=text)
 
-    project = commands.add_parser("project", help="begin the project, or measure your model")
+    project = add(
+        "project", "begin the project, which docs/project.md describes, or measure your model"
+    )
     steps = project.add_subparsers(dest="step", metavar="STEP", required=True)
-    steps.add_parser("start", help="make the project's notebook from your answers to the labs")
-    measure = steps.add_parser(
-        "check", help="train the model, and measure it in nats above the floor"
+    text = (
+        "make the notebook work/labs/project.ipynb, which holds your answers to the labs where the "
+        "project needs them"
     )
-    measure.add_argument("file", type=a_file, metavar="FILE")
-    measure.add_argument(
-        "--board", type=Path, help="a table of scores, to which this score is added"
+    add("start", text, steps)
+    measure = add(
+        "check",
+        "train the model of a project's notebook, and print how many nats its loss is above the "
+        "lowest possible loss",
+        steps,
     )
-    measure.add_argument("--name", help="the name on the board (default: the file's name)")
-    measure.add_argument("--seed", type=within(0, 2**30, int), help="seed of the documents")
-    add_limits(measure, seconds=(300, "s of processor time"), memory=(4, "GB"))
+    measure.add_argument("file", type=a_file, metavar="FILE", help="the notebook of the project")
+    text = "a table of scores, to which a line with this score is added"
+    measure.add_argument("--board", type=Path, metavar="SCORES.csv", help=text)
+    text = "the name in this line (default: the name of the notebook)"
+    measure.add_argument("--name", help=text)
+    text = "the seed with which the documents are drawn, to repeat a check (default: a new one)"
+    measure.add_argument("--seed", type=within(0, 2**30, int), help=text)
+    training = "seconds of processor time that the training may take"
+    add_limits(measure, seconds=(300, training), memory=MEMORY)
 
     args = parser.parse_args(argv)
     if args.command == "start" and not labs():
@@ -115,10 +171,11 @@ def parse(argv: list[str]) -> argparse.Namespace:
 
 
 def add_limits(command: argparse.ArgumentParser, **limits) -> None:
-    """Add an option for each limit: name=(default, unit)."""
-    for name, (value, unit) in limits.items():
-        text = f"limit in {unit} (default: {value})"
-        command.add_argument(f"--{name}", type=within(0, 1e6), default=value, help=text)
+    """Add an option for each limit: name=(default, what is limited)."""
+    for name, (value, what) in limits.items():
+        text = f"the largest number of {what} (default: {value})"
+        number = {"type": within(0, 1e6), "default": value, "metavar": "N"}
+        command.add_argument(f"--{name}", help=text, **number)
 
 
 def within(least: float, most: float, kind: type = float) -> Callable:
