@@ -92,9 +92,9 @@ the table shows.
 - Of the nine answers of the sixth round that still pass, eight count as right here, because the
   task does not forbid what they do. The ninth, in task 02.3, draws with shares of 205, 25 and 26 in
   256 in place of 80%, 10% and 10%, a difference that a quick check cannot see.
-- One wrong answer of the first five rounds still passes. It seeds a generator with a hash of two numbers.
-  Two different pairs of numbers can have the same hash, but this is so rare that the checks do not
-  see it.
+- One wrong answer of the first five rounds still passes. It seeds a generator with a hash of two
+  numbers. Two different pairs of numbers can have the same hash, but this is so rare that the
+  checks do not see it.
 - Two right answers still fail, because they keep more in memory than their task allows.
 - Two answers of the fifth round count as right here, although the people who wrote them meant them
   to be wrong, because the same answer had been accepted in an earlier round. One uses `casefold`
