@@ -18,7 +18,7 @@ from classroom.marker import Limits, mark
 from classroom.tables import as_cell, from_cell
 
 SOURCE = json.loads(labs()["02"].read_text("utf-8"))
-LIMITS = ["--seconds", "2", "--memory", "1.5"]
+LIMITS = ["--seconds", "2", "--memory", "1"]
 HEAD = "# TASK 02.1: a coin for each position\n"
 # What an answer does, and what the row says of it: three to a notebook, two of which end a process.
 ACCIDENTS = {
@@ -30,7 +30,7 @@ ACCIDENTS = {
         "    except BaseException:\n        continue",
         "2 seconds",
     ),
-    "hog": ("held = []\nwhile True:\n    held.append(bytearray(20_000_000))", "GB of memory"),
+    "hog": ("held = []\nwhile True:\n    held.append(bytearray(100_000_000))", "GB of memory"),
     "asks": ("name = input()", "EOFError"),
     "exits": ("import os\nos._exit(3)", "exit status 3"),
     "crashes": ("import ctypes\nctypes.string_at(0)", "ended by itself"),

@@ -20,6 +20,7 @@ from classroom.lab import ROOT, Refused, labs, read_notebook
 ANSWERS = ROOT / "tests" / "answers"
 # A short line, such as the head of a loop, may stand anywhere by chance. A line of this length does
 # not, and neither do two short ones in a row. Spaces do not count.
+IMPORT = re.compile(r"\s*(from|import) ")
 LONG, TWO = 50, 40
 HEAD = 20  # by so many characters a line is looked up
 
@@ -80,6 +81,7 @@ def secrets():
     """
     found = set()
     for block in secret_blocks():
+        block = [line for line in block if not IMPORT.match(line)]  # an import gives nothing away
         lines = [line for line in map(squashed, block) if line]
         found |= {line for line in lines if len(line) >= LONG}
         found |= {a + b for a, b in pairwise(lines) if len(a + b) >= TWO}

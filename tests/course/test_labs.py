@@ -218,7 +218,7 @@ def test_without_the_sources_a_file_is_marked_by_its_own_checks(tmp_path, monkey
     monkeypatch.setattr("classroom.lab.SOURCES", tmp_path / "nowhere")
     assert main(["check", str(path)]) == 0
     assert "mine: 12 of 12 points" in (told := capsys.readouterr().out)
-    assert "By the checks of the file itself" in told
+    assert "By the checks that you can see" in told
     for command in (["start"], ["start", "02"], ["solution", "02"]):
         with pytest.raises(SystemExit, match="2"):
             main(command)
