@@ -1,6 +1,7 @@
 """What several test files share."""
 
 import os
+import random
 import re
 import shutil
 import tempfile
@@ -60,7 +61,9 @@ def own_temporary_folder(tmp_path_factory):
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item):
     """Random numbers of its own for each test, and the same ones in each run: what holds, stays."""
-    torch.manual_seed(zlib.crc32(item.nodeid.encode()))
+    seed = zlib.crc32(item.nodeid.encode())
+    torch.manual_seed(seed)
+    random.seed(seed)
 
 
 def pytest_collection_modifyitems(items):

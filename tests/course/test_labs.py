@@ -222,7 +222,7 @@ def test_without_the_sources_a_file_is_marked_by_its_own_checks(tmp_path, monkey
     for command in (["start"], ["start", "02"], ["solution", "02"]):
         with pytest.raises(SystemExit, match="2"):
             main(command)
-        assert "hands out the copies" in capsys.readouterr().err
+        assert "hands them out" in capsys.readouterr().err
 
 
 @pytest.mark.slow
