@@ -43,9 +43,12 @@ from classroom.lab import ROOT, Refused, labs, without_solutions
 
 NO_LABS = "there are no labs in this copy of the course: your teacher hands them out"
 NO_SOLUTIONS = (
-    "this copy of the course has no solutions (classroom/solutions): {} is for whoever teaches"
+    "this copy of the course has no solutions (classroom/solutions), which `labs {}` needs: {}"
 )
-FROM_SOLUTIONS = ("solution", "grade", "export", "handout")  # commands that need them
+# The commands that need them, and what to do in the folder of a class.
+FROM_SOLUTIONS = dict.fromkeys(
+    ("grade", "export", "handout"), "whoever teaches gives this command in the whole course"
+) | {"solution": "ask whoever teaches your class"}
 # The default of a limit, and what is limited.
 SECONDS = 60, "seconds for the answer to a task, and again for each of its checks"
 MEMORY = 4, "gigabytes of memory for a notebook"
@@ -91,7 +94,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
         "grade", "mark all notebooks that a class has handed in, and write a table of marks"
     )
     text = "a folder that holds a folder or a file of each student, or a zip file of such a folder"
-    grade.add_argument("folder", type=Path, metavar="FOLDER|CLASS.zip", help=text)
+    grade.add_argument("folder", type=something, metavar="FOLDER|CLASS.zip", help=text)
     text = "the table of marks to write or to complete (default: marks.csv)"
     grade.add_argument("--out", type=Path, default=Path("marks.csv"), metavar="FILE", help=text)
     text = (
@@ -164,7 +167,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     if args.command == "start" and not labs():
         parser.error(NO_LABS)
     if args.command in FROM_SOLUTIONS and without_solutions():
-        parser.error(NO_SOLUTIONS.format(f"labs {args.command}"))
+        parser.error(NO_SOLUTIONS.format(args.command, FROM_SOLUTIONS[args.command]))
     if args.command == "gradebook" and args.out in (args.marks, args.roster, args.teams):
         parser.error(f"--out {args.out} would replace what is read")
     return args
@@ -182,9 +185,13 @@ def within(least: float, most: float, kind: type = float) -> Callable:
     """A type for an option of argparse: a number from `least` to `most`."""
 
     def number(text: str):
-        if not least <= (value := kind(text)) <= most:
-            raise argparse.ArgumentTypeError(f"{text} is not between {least} and {most}")
-        return value
+        try:
+            if least <= (value := kind(text)) <= most:
+                return value
+        except ValueError:
+            pass
+        what = "whole number" if kind is int else "number, such as 0.1," if most == 1 else "number"
+        raise argparse.ArgumentTypeError(f"{text} is not a {what} from {least:g} to {most:g}")
 
     return number
 
@@ -195,6 +202,13 @@ def a_file(text: str) -> Path:
         moved = Path("work", text)  # an earlier version of the course had the folder labs/
         more = f"; your copy is {moved.as_posix()}" if moved.is_file() else ""
         raise argparse.ArgumentTypeError(f"there is no file {text}{more}")
+    return Path(text)
+
+
+def something(text: str) -> Path:
+    """A type for an option of argparse: the path of a file or of a folder that exists."""
+    if not Path(text).exists():
+        raise argparse.ArgumentTypeError(f"there is no folder or file {text}")
     return Path(text)
 
 

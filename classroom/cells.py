@@ -47,10 +47,11 @@ ended = threading.Event()  # set by Ctrl-C: the running markings stop
 
 class Stopped(Exception):
     """The process that executes the cells has ended or must be ended. `fault` says why, in the form
-    that `runner.attempt` returns."""
+    that `runner.attempt` returns, and `seconds` what the cells took until then."""
 
-    def __init__(self, says: str):
+    def __init__(self, says: str, seconds: float = 0.0):
         super().__init__(says)
+        self.seconds = seconds
         self.fault = {"kind": STOPPED, "says": says, "tasks": []}
 
 
@@ -201,7 +202,7 @@ class Cells:
                 code = self.process.returncode
                 reason = f"the program ended by itself ({SIGNALS.get(code, f'exit status {code}')})"
             if reason:
-                raise Stopped(reason)
+                raise Stopped(reason, spent)
             time.sleep(PAUSE if self.answer.done() else 0)
 
     def exceeded(self, spent: float, seconds: float, memory: float) -> str:

@@ -29,7 +29,7 @@ COLUMNS = ["student", "id", "file", "lab", "status", "points", "possible", "late
 COLUMNS += ["look at", "late found", "work"]
 TASK = re.compile(r"(\w+)\.(\d+)( says| seconds)?")  # a column of one task
 COMPLETE, MARKED, PARTLY, UNREAD = "complete", "marked", "not all could be run", "not read"
-FAILED = "could not be run"
+FAILED, WAITING = "could not be run", "not marked yet"
 
 
 def grade(unpacked: Unpacked, table: Path, limits: Limits, jobs=1, again=False, due=None):
@@ -47,6 +47,11 @@ def grade(unpacked: Unpacked, table: Path, limits: Limits, jobs=1, again=False, 
     rows = read_table(table)
     sources = {key: read_lab(path) for key, path in labs().items()}
     submissions = find(unpacked, table, due)
+    # If the marking is interrupted, the table says of whom there is no mark yet.
+    waiting = {"status": WAITING, "points": 0, "says": "the marking was interrupted; repeat it"}
+    keys = [(found.student, found.file) for found in submissions]
+    if first := [key for key in keys if key not in rows]:
+        put(table, {(s, f): {"student": s, "file": f} | waiting for s, f in first}, new=True)
 
     def one(found: Found) -> dict:
         old = rows.get((found.student, found.file), {})
@@ -54,7 +59,9 @@ def grade(unpacked: Unpacked, table: Path, limits: Limits, jobs=1, again=False, 
         return row if filled(row) != filled(old) else {}
 
     new, last, took = {}, 0.0, 0.0
-    with ThreadPoolExecutor(jobs) as pool:
+    # Another thread writes the table. Ctrl-C in this one could leave the lock of the table closed,
+    # or get lost in the end of the lock's life, where Python ignores exceptions.
+    with ThreadPoolExecutor(1) as writer, ThreadPoolExecutor(jobs) as pool:
         started = [pool.submit(one, found) for found in submissions]
         try:
             ending = as_completed(started)
@@ -64,12 +71,12 @@ def grade(unpacked: Unpacked, table: Path, limits: Limits, jobs=1, again=False, 
                 # A table of 2,000 rows takes long to write, so it is not written for each of them.
                 if new and time.monotonic() - last > 10 * took:
                     last = time.monotonic()
-                    put(table, new)
+                    writer.submit(put, table, new).result()
                     new, took = {}, time.monotonic() - last
         except BaseException:
             ended.set()  # stops the running markings; the table gets those that are finished
             pool.shutdown(cancel_futures=True)
-            put(table, new)
+            writer.submit(put, table, new).result()
             raise
     return put(table, new, whole=True)
 
@@ -85,6 +92,8 @@ def grade_one(found: Found, sources, limits: Limits, old: dict, again: bool, rep
     row = {name: text for name, text in old.items() if not ours(name)}  # a teacher's own columns
     row |= dict.fromkeys(COLUMNS, "") | {"points": 0, "status": UNREAD}
     row |= {"student": found.student, "file": found.file} | whose(found, old)
+    if old.get("status") == UNREAD:  # a teacher may give points for what cannot be read here
+        row |= {name: old[name] for name in ("lab", "points", "possible")}
     try:
         if found.leaves:
             says = "a link that leads elsewhere; hand in the file itself"
@@ -93,7 +102,8 @@ def grade_one(found: Found, sources, limits: Limits, old: dict, again: bool, rep
             return row | {"says": nothing_in(found.path)}
         submission = read_submission(found.path, sources)
         lab = sources[submission.key]
-        row |= {"lab": lab.path.stem, "possible": lab.points, "work": fingerprint(lab, submission)}
+        row |= {"lab": lab.path.stem, "points": 0, "possible": lab.points}
+        row |= {"work": fingerprint(lab, submission)}
         was, now = (one.split() for one in (old.get("work", ""), row["work"]))
         if was[:1] != now[:1] and was[1:] != now[1:]:  # the answers changed, not only the lab
             row |= {"late": row["late found"]}  # what a teacher wrote was about the earlier answers
@@ -175,16 +185,18 @@ def read_table(table: Path) -> dict[tuple[str, str], dict]:
     return {(row["student"], row["file"]): empty | row for row in rows}
 
 
-def put(table: Path, rows: dict, whole=False) -> list[dict]:
+def put(table: Path, rows: dict, whole=False, new=False) -> list[dict]:
     """Put rows into the table of marks. Rows that another run has written meanwhile stay. Returns
     all rows.
 
     Args:
         whole: whether the run is at its end, so that all rows can be compared with each other.
+        new: whether rows that are in the table already stay as they are.
     """
     table.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(table.with_name(f".{table.name}.lock")):
-        rows = read_table(table) | rows
+        there = read_table(table)
+        rows = rows | there if new else there | rows
         if whole:
             say_who_agrees(list(rows.values()))
         write_table(table, rows)

@@ -10,14 +10,15 @@ import re
 from collections import defaultdict
 from pathlib import Path
 
-from classroom.grade import FAILED, read_table
+from classroom.grade import FAILED, UNREAD, WAITING, read_table
 from classroom.lab import Refused
-from classroom.roster import FIRST, IDS, LAST, Roster
+from classroom.roster import FIRST, IDS, LAST, Roster, parts
 from classroom.tables import number
 from mlm_lib.engine.files import write
 
 KEPT = {"Student", *FIRST, *LAST, *IDS, "Integration ID", "Root Account", "Section"}
 KEPT |= {"Institution", "Department"}
+LISTED = 40  # so many students without a mark are named
 WORKSHEET = {"Identifier", "Grade"}  # columns of Moodle's grading worksheet of one assignment
 
 
@@ -45,8 +46,9 @@ def gradebook(
     columns, and the points are its grades.
 
     Returns:
-        A sentence for each row of `marks` that does not count, for each column of points, and for
-        each column whose possible points differ.
+        A sentence for each row of `marks` that does not count, for each team without a row, for
+        each column of points with the students who have no mark there, and for each column whose
+        possible points differ.
 
     Raises:
         Refused: `marks` is not a table of marks, or `roster` is not a gradebook, or it is not
@@ -65,16 +67,20 @@ def gradebook(
     told, hand_ins, possible = book.told, defaultdict(list), {}
     for row in read_table(marks).values():
         try:
-            if not row["lab"] or row["status"] == FAILED:
-                raise Refused(f"{row['status']}, {row['says']}")
+            if row["status"] in (FAILED, WAITING) or not row["lab"]:
+                given = row["status"] == UNREAD and number(row["points"])
+                more = "; for its points to count, write the lab's number into the column lab"
+                raise Refused(f"{row['status']}, {row['says']}" + more * bool(given))
             places = book.find(row)
         except Refused as error:
             told.append(f"{row['student']}, {row['file']}: {error}")
             continue
         key = row["lab"].split("_")[0]
-        possible[key] = number(row["possible"])
+        key = key.zfill(2) if key.isdecimal() else key  # a spreadsheet makes 2 of 02
+        possible[key] = number(row["possible"]) or possible.get(key, 0)
         for place in places:
             hand_ins[place, key].append(row)
+    told += [f"{teams.name}, {team}: {marks.name} has no work of this team" for team in book.idle]
     if worksheet and len(possible) > 1:
         labs = " and ".join(sorted(possible))
         raise Refused(f"{roster} is for one assignment, but {marks} holds the labs {labs}")
@@ -99,10 +105,39 @@ def gradebook(
                     told.append(f"{name} is out of {most} there, and out of {possible[key]:g} here")
                 line[name] = f"{round(points(hand_ins[place, key], count, late), 2):g}"
         table.append([line[name] for name in table[0]])
+    for key, name in columns.items():
+        lacking = [called(line) for at, line in students(book) if (at, key) not in hand_ins]
+        if lacking:
+            told.append(f"{name}: {marks.name} has no points for {some(lacking)}")
     text = io.StringIO()
     csv.writer(text, delimiter=book.separator).writerows(table)
     write(out, text.getvalue())
     return list(dict.fromkeys(told))
+
+
+def students(book: Roster) -> list[tuple[int, dict]]:
+    """The lines of a gradebook that are a student's, with their places. Canvas's line of possible
+    points, and the student that Canvas invents for tests, are none."""
+    found = []
+    for place, line in enumerate(book.lines):
+        name = line.get("Student", "")
+        invented = "Points Possible" in name or name == "Student, Test"
+        if not invented and any(line.get(column) for column in ("Student", *FIRST, *LAST, *IDS)):
+            found.append((place, line))
+    return found
+
+
+def called(line: dict) -> str:
+    """The name in a line of a gradebook, or an id if the line has no name."""
+    ids = (line.get(column, "") for column in IDS)
+    return ", ".join(filter(None, parts(line))) or next(filter(None, ids), "")
+
+
+def some(names: list[str]) -> str:
+    """How many names these are, and the first ones of them."""
+    more = f"; and {len(names) - LISTED} more" if len(names) > LISTED else ""
+    count = f"{len(names)} student{'s' * (len(names) > 1)}"
+    return f"{count}: {'; '.join(names[:LISTED])}{more}"
 
 
 def column(key: str, header: list[str]) -> str:

@@ -35,6 +35,7 @@ the lessons and labs into the folder `work/`, and `python3 course.py labs check 
 Whoever teaches the class has the solutions and further checks. So this folder lacks some of the
 files that the pages mention, and you need not clone anything.
 """
+ENTRY = re.compile(r"^(?:- |\|).*\n(?: {2}.*\n)*", re.M)  # of a list, or a row of a table
 LINK = re.compile(r"\[([^\]]*)\]\(([^)#\s]+)(?:#[^)\s]*)?\)")
 
 
@@ -99,12 +100,15 @@ def within(name: str, places: list[str]) -> bool:
 
 
 def copy(name: str, folder: Path, missing: set[str]) -> None:
-    """Copy a file of the course. In a page, a link to one of the `missing` files becomes text."""
+    """Copy a file of the course. In a page, a link to one of the `missing` files becomes text, and
+    an entry of a list or of a table that leads to a page for teachers is left out."""
     source, target = ROOT / name, folder / name
     target.parent.mkdir(parents=True, exist_ok=True)
     shutil.copy(source, target)
     if target.suffix == ".md":
-        text = without_links(source.read_text("utf-8"), posixpath.dirname(name), missing)
+        place = posixpath.dirname(name)
+        text = for_students(source.read_text("utf-8"), place)
+        text = without_links(text, place, missing)
         if name == "README.md":
             title, rest = text.split("\n", 1)
             text = f"{title}\n{NOTE}{rest}"
@@ -116,10 +120,25 @@ def without_links(text: str, place: str, missing: set[str]) -> str:
     of these links."""
 
     def one(link: re.Match) -> str:
-        target = posixpath.normpath(posixpath.join(place, link[2]))
-        return link[1] if target in missing else link[0]
+        return link[1] if leads_to(link, place) in missing else link[0]
 
     return LINK.sub(one, text)
+
+
+def for_students(text: str, place: str) -> str:
+    """The text of a page in the folder `place` without the entries of lists and tables that link to
+    a page for teachers."""
+
+    def one(entry: re.Match) -> str:
+        links = LINK.finditer(entry[0])
+        return "" if any(within(leads_to(link, place), KEPT_BACK) for link in links) else entry[0]
+
+    return ENTRY.sub(one, text)
+
+
+def leads_to(link: re.Match, place: str) -> str:
+    """The name of the file to which a link of a page in the folder `place` leads."""
+    return posixpath.normpath(posixpath.join(place, link[2]))
 
 
 def size(folder: Path) -> str:

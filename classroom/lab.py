@@ -123,7 +123,7 @@ def read_notebook(path: Path) -> dict:
             raise Refused(f"{path.name} has more than {LARGEST / 1e6:.0f} MB, and no lab so much")
         data = path.read_bytes()
         if not data.strip():
-            raise Refused(f"{path.name} is empty")
+            raise Refused(f"{path.name} is empty; save the notebook, and hand it in again")
         notebook = json.loads(data)  # which may be in UTF-8, UTF-16 or UTF-32
         if isinstance(notebook, dict) and "worksheets" in notebook:
             raise Refused(f"{path.name} is saved in an old format; open it and save it again")
@@ -214,7 +214,10 @@ def read_submission(path: Path, known=()) -> Submission:
     found = [key for key, _ in keys.most_common() if key in known]
     if not found:
         names = ", ".join(known) or "01, 02, …"
-        raise Refused(f"{path.name} has no mark of a lab (# TASK KEY.N, with KEY one of {names})")
+        raise Refused(
+            f"{path.name} has no mark of a lab, such as # TASK {next(iter(known), '01')}.1 (the "
+            f"labs here are {names}); hand in the lab's notebook, which is in the folder work/labs/"
+        )
     for name, cells in answers.items():
         answers[name] = [cell for cell in cells if STUB.format(name) not in cell] or cells[:1]
     key, *others = found

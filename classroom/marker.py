@@ -193,7 +193,9 @@ def try_task(one: Tried, run: Callable, final: bool = True) -> None:
     except Stopped as stop:
         if not final:
             one.suspected = True
-        elif one.ran:
+            raise
+        one.seconds += stop.seconds
+        if one.ran:
             one.checks.append(stop.fault)
         else:
             one.ran, one.answer, one.kept = True, stop.fault, NOTHING

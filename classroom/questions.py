@@ -68,7 +68,9 @@ def questions(number: str, reader: str = "", folder: Path = FOLDER) -> list[Ques
     """
     path = folder / f"{number}.toml"
     if not path.is_file():
-        raise NoQuestions(f"there are no questions on lesson {number}")
+        known = ", ".join(sorted(file.stem for file in folder.glob("*.toml")))
+        here = f"lessons with questions: {known}" if known else "this copy of the course has none"
+        raise NoQuestions(f"there are no questions on lesson {number}; {here}")
     try:
         asked = tomllib.loads(path.read_text("utf-8"))["question"]
     except (tomllib.TOMLDecodeError, KeyError) as error:
@@ -121,4 +123,9 @@ def sheet(number: str) -> str:
 
 
 if __name__ == "__main__":
-    print(sheet(sys.argv[1]))
+    if len(sys.argv) != 2:
+        sys.exit("Name one lesson: python -m classroom.questions 02")
+    try:
+        print(sheet(sys.argv[1].zfill(2)))
+    except NoQuestions as error:
+        sys.exit(str(error))

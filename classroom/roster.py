@@ -16,6 +16,8 @@ from classroom.lab import Refused
 FIRST, LAST = ("FirstName", "First name"), ("LastName", "Last name", "Surname")
 IDS = ("ID", "SIS User ID", "SIS Login ID", "ID number", "Username", "Email address", "Identifier")
 
+BY_ID = "write an id into the column id"
+
 
 class Roster:
     """The lines of a gradebook, by the students' ids, names and teams."""
@@ -32,7 +34,8 @@ class Roster:
         self.name = path.name
         self.header, self.lines, self.separator = tables.parse(path)
         self.ids, self.names, self.teams = (defaultdict(list) for _ in range(3))
-        self.told = []  # a sentence for each member of a team who is not found
+        self.told = []  # a sentence for each member of a team who is not found, or is in two
+        self.idle = {}  # the teams of the table of teams of which no row was looked for, in order
         for place, line in enumerate(self.lines):
             for id in {line.get(column, "").strip().casefold() for column in IDS} - {""}:
                 self.ids[id].append(place)
@@ -48,11 +51,18 @@ class Roster:
         header, lines, _ = tables.parse(path)
         if not {"team", "member"} <= set(header):
             raise Refused(f"{path} needs the columns team and member, with a line for each member")
+        team_of = {}
         for line in lines:
+            team, member = line["team"], line["member"]
             try:
-                self.teams[line["team"]].append(self.student(line["member"]))
+                place = self.student(member, remedy="write a name or an id as it is there")
             except Refused as error:
-                self.told.append(f"{path.name}, {line['member']}: {error}")
+                self.told.append(f"{path.name}, {member}: {error}")
+                continue
+            if team_of.setdefault(place, team) != team:
+                self.told.append(f"{path.name}, {member}: is in {team_of[place]} and in {team}")
+            self.teams[team].append(place)
+            self.idle[team] = None
 
     def find(self, row: dict) -> list[int]:
         """The places of the lines to which a row of the table of marks belongs.
@@ -62,6 +72,7 @@ class Roster:
         """
         entry = row["file"].split("/")[0]
         if team := self.team(row["student"], entry):
+            self.idle.pop(team, None)
             return self.teams[team]
         told = names.read(entry)
         written = row["id"] != (told.id if told else "")
@@ -78,12 +89,13 @@ class Roster:
                 found.append(team)
         return max(found, key=len)
 
-    def student(self, name: str, id: str = "", written: bool = False) -> int:
+    def student(self, name: str, id="", written=False, remedy=BY_ID) -> int:
         """The place of a student's line.
 
         Args:
             name: the name, or one of the ids, since a student's folder may have it as its name.
             written: whether a teacher has written the id. It counts more than the name then.
+            remedy: what helps if it is not certain who is meant, for the message.
         """
         by_name = {*self.names.get(squeezed(name), ()), *self.ids.get(name.strip().casefold(), ())}
         found = by_name
@@ -100,9 +112,9 @@ class Roster:
                     "--teams, else write another id of the student into the column id"
                 )
         if not found:
-            raise Refused(f"nobody in {self.name} has this name; write an id into the column id")
+            raise Refused(f"nobody in {self.name} has this name; {remedy}")
         if len(found) > 1:
-            raise Refused(f"several in {self.name} can be meant; write an id into the column id")
+            raise Refused(f"several in {self.name} can be meant; {remedy}")
         return found.pop()
 
     def whose(self, places: set[int]) -> str:

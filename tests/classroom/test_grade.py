@@ -6,9 +6,11 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 
 import psutil
 import pytest
+from filelock import FileLock
 
 from classroom import grade
 from classroom.__main__ import main
@@ -117,6 +119,8 @@ def test_an_accident_costs_only_its_own_task(classroom, name):
     assert row[f"{task} says"].startswith(("stopped: ", "error: ")) and row[task] == "0"
     assert ACCIDENTS[name][1] in row[f"{task} says"]
     assert row["points"] == "4", "the other tasks are marked"
+    if ACCIDENTS[name][1] == "2 seconds":
+        assert 2 <= float(row[f"{task} seconds"]) < 10, "a stop takes time, too"
 
 
 @pytest.mark.slow
@@ -199,6 +203,20 @@ def test_columns_of_a_teachers_own_stay(tmp_path):
     assert table(out)["a.ipynb"]["oral"] == "'" + "+" * 200_000
 
 
+def test_points_that_a_teacher_gives_for_what_cannot_be_read_stay(tmp_path):
+    (tmp_path / "class").mkdir()
+    save(tmp_path / "class" / "a.ipynb", {"cells": []})
+    out = tmp_path / "marks.csv"
+    command = ["grade", str(tmp_path / "class"), "--out", str(out)]
+    main(command)
+    rows = grade.read_table(out)
+    rows["a", "a.ipynb"] |= {"lab": "2", "points": "7", "possible": "12"}
+    grade.write_table(out, rows)
+    main([*command, "--again"])
+    row = table(out)["a.ipynb"]
+    assert [row[name] for name in ("status", "lab", "points")] == ["not read", "2", "7"]
+
+
 def test_text_that_a_spreadsheet_would_run_is_kept_as_text():
     for text in ("=1+1", "+1", "-x", "@x", "'quoted", "plain"):
         assert from_cell(as_cell(text)) == text
@@ -210,9 +228,11 @@ def test_text_that_a_spreadsheet_would_run_is_kept_as_text():
     [
         (["check", "nowhere.ipynb"], "no file nowhere.ipynb"),
         (["grade", ".", "--jobs", "0"], "--jobs: 0"),
-        (["grade", ".", "--jobs", "two"], "--jobs: invalid number value: 'two'"),
+        (["grade", ".", "--jobs", "two"], "--jobs: two is not a whole number from 1 to 1000"),
         (["grade", ".", "--seconds", "-1"], "--seconds: -1"),
         (["grade", ".", "--memory", "nan"], "--memory: nan"),
+        (["grade", "nowhere.zip"], "there is no folder or file nowhere.zip"),
+        (["gradebook", __file__, __file__, "--out", "x", "--late", "10%"], "such as 0.1, from 0"),
         (["start", "99"], "there is no lab 99"),
         (["solution", "99"], "there is no lab 99"),
         ([], "required"),
@@ -241,6 +261,26 @@ def test_a_set_up_that_fails_is_not_the_students_fault(monkeypatch):
         mark(lab, read_submission(lab.path), Limits())
 
 
+def test_ctrl_c_in_the_moment_of_unlocking_does_not_lock_the_table_for_good(tmp_path, monkeypatch):
+    texts, sent = [], []
+
+    class Lock(FileLock):
+        def release(self, force=False):
+            if len(texts) == 2 and not sent:  # the first row is written
+                sent.append(True)
+                signal.raise_signal(signal.SIGINT)
+            super().release(force)
+
+    def written(path, columns, rows, write=grade.tables.write_rows):
+        texts.append(write(path, columns, rows))
+
+    monkeypatch.setattr(grade, "FileLock", partial(Lock, timeout=5))
+    monkeypatch.setattr(grade.tables, "write_rows", written)
+    save(tmp_path / "a.ipynb", {"cells": []})
+    assert main(["grade", str(tmp_path), "--out", str(tmp_path / "marks.csv")]) == 130
+    assert table(tmp_path / "marks.csv")["a.ipynb"]["status"] == "not read"
+
+
 def heed_ctrl_c():
     """In the child: tests that a shell runs in the background are started deaf to it."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -256,12 +296,15 @@ def test_a_marker_that_is_ended_keeps_what_was_marked_and_leaves_no_process(tmp_
     command = [sys.executable, "-m", "classroom", "grade", str(work), "--out", str(out)]
     how = {"cwd": ROOT, "stderr": subprocess.PIPE, "text": True, "preexec_fn": heed_ctrl_c}
     process = subprocess.Popen(command, **how)
-    while not out.exists() or len(psutil.Process(process.pid).children(recursive=True)) < 2:
+    while not out.exists() or "has no mark" not in out.read_text("utf-8-sig"):
+        time.sleep(0.1)
+    while len(psutil.Process(process.pid).children(recursive=True)) < 2:
         time.sleep(0.1)
     started = psutil.Process(process.pid).children(recursive=True)
     process.send_signal(getattr(signal, sent))
     told = process.communicate(timeout=60)[1]
-    assert list(table(out)) == ["a.ipynb"]
+    rows = {file: row["status"] for file, row in table(out).items()}
+    assert rows == {"a.ipynb": "not read", "b.ipynb": "not marked yet"}
     assert psutil.wait_procs(started, timeout=10)[1] == []
     if sent != "SIGKILL":
         assert process.returncode == 130 and "What was finished before is kept" in told

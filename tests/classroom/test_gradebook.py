@@ -129,8 +129,8 @@ Bo,Brown,u3,,,bo2@x.org,5
 
 def book_of(tmp_path, roster, rows, *options):
     """The gradebook's lines for rows of marks (student, id, file, lab, points, late)."""
-    names = ["student", "id", "file", "lab", "points", "late"]
-    rows = [dict(zip(names, row)) | {"status": "read", "possible": 12} for row in rows]
+    names = ["student", "id", "file", "lab", "points", "late", "status"]
+    rows = [{"status": "read", "possible": 12} | dict(zip(names, row)) for row in rows]
     table = {(row["student"], row["file"]): row | {"work": "0", "says": ""} for row in rows}
     grade.write_table(tmp_path / "marks.csv", table)
     (tmp_path / "roster.csv").write_text(roster, "utf-8")
@@ -198,6 +198,17 @@ def test_every_member_of_a_team_gets_the_points(tmp_path, capsys):
     book = book_of(tmp_path, CANVAS, rows, *teams, "--late", "0.1")
     assert [line[-1] for line in book[3:]] == ["7", "9", "9", ""], "the best of several counts"
     assert "teams.csv, Zoe: nobody in roster.csv" in capsys.readouterr().out
+
+
+def test_odd_lines_in_the_table_of_teams_are_told(tmp_path, capsys):
+    teams = teams_of(tmp_path, "A,4711", "B,4711", "B,Brown", "Lost,13")
+    rows = [("A", "", "A/lab.ipynb", LAB, 7, 0), ("B", "", "B/lab.ipynb", LAB, 8, 0)]
+    book_of(tmp_path, CANVAS, rows, *teams)
+    told = capsys.readouterr().out
+    assert "teams.csv, 4711: is in A and in B" in told
+    assert "teams.csv, Brown: nobody in roster.csv has this name; write a name or an id as" in told
+    assert "teams.csv, Lost: marks.csv has no work of this team" in told
+    assert "column id" not in told and "A: marks.csv has no work" not in told
 
 
 def test_a_team_of_moodle_is_found_by_its_name(tmp_path):
@@ -283,6 +294,31 @@ def test_a_new_column_is_told(tmp_path, capsys):
 def test_what_was_not_marked_is_told_and_costs_nothing(tmp_path, capsys):
     book_of(tmp_path, CANVAS, [("brownbo", "12", "notes.txt", "", 0, 0)])
     assert "brownbo, notes.txt: read" in capsys.readouterr().out
+
+
+def test_students_without_points_are_named(tmp_path, capsys):
+    book_of(tmp_path, CANVAS, [("brownbo", "12", "b.ipynb", LAB, 7, 0)])
+    told = capsys.readouterr().out
+    assert "has no points for 2 students: Adams, Anna; Nobody, Nils\n" in told
+    many = CANVAS + "".join(f'"S, {n}",{n},,,A,,,\n' for n in range(100, 150))
+    book_of(tmp_path, many, [("brownbo", "12", "b.ipynb", LAB, 7, 0)])
+    assert "52 students: Adams, Anna; " in (told := capsys.readouterr().out)
+    assert "S, 137; and 12 more\n" in told
+
+
+def test_work_that_waits_for_the_marker_is_told_and_does_not_count(tmp_path, capsys):
+    rows = [("brownbo", "12", "b.ipynb", LAB, 7, 0, "not marked yet")]
+    assert book_of(tmp_path, CANVAS, rows)[0][-1] == "Section"
+    assert "brownbo, b.ipynb: not marked yet" in capsys.readouterr().out
+
+
+def test_points_for_what_cannot_be_read_count_where_the_lab_is_written(tmp_path, capsys):
+    rows = [("brownbo", "12", "b.docx", "2", 7, 0, "not read")]
+    rows += [("adamsanna", "4711", "a.docx", "", 8, 0, "not read")]
+    book = book_of(tmp_path, CANVAS, rows)
+    assert [line[-1] for line in book[3:5]] == ["", "7"]
+    told = capsys.readouterr().out
+    assert "a.docx: not read, ; for its points to count, write the lab's number" in told
 
 
 def test_the_rules_for_several_hand_ins():

@@ -14,7 +14,7 @@ import pytest
 from classroom import handout, lab
 from classroom.__main__ import main
 from classroom.edition import student_edition
-from classroom.handout import hand_out, without_links
+from classroom.handout import for_students, hand_out, without_links
 from classroom.lab import ROOT, Refused, labs, read_notebook
 
 ANSWERS = ROOT / "tests" / "answers"
@@ -177,6 +177,13 @@ def test_a_link_to_what_is_missing_becomes_text_and_other_links_stay():
     assert without_links(text, "docs", {"docs/instructors.md"}) == expected
 
 
+def test_an_entry_that_leads_to_a_page_for_teachers_is_left_out():
+    entries = "- students\n- teachers,\n  see [the guide](instructors.md)\n- all\n"
+    row = "| mark | see [it](instructors.md#mark) |\n| learn | [words](glossary.md) |\n"
+    expected = "- students\n- all\n| learn | [words](glossary.md) |\n"
+    assert for_students(entries + row, "docs") == expected
+
+
 @needs_git
 @pytest.mark.parametrize(
     "command, status, words",
@@ -184,10 +191,10 @@ def test_a_link_to_what_is_missing_becomes_text_and_other_links_stay():
         ("site", 2, "site is for authors of the course"),
         ("lesson 02", 2, "lesson is for authors of the course"),
         ("run --labs", 2, "runs the labs with our solutions, and this folder has none"),
-        ("labs solution 02", 2, "no solutions .* is for whoever teaches"),
-        ("labs grade .", 2, "no solutions .* is for whoever teaches"),
-        ("labs handout there", 2, "no solutions .* is for whoever teaches"),
-        ("labs export gradescope 02 --out x.zip", 2, "no solutions .* is for whoever teaches"),
+        ("labs solution 02", 2, "no solutions .* ask whoever teaches your class"),
+        ("labs grade .", 2, "no solutions .* whoever teaches gives this command"),
+        ("labs handout there", 2, "no solutions .* whoever teaches gives this command"),
+        ("labs export gradescope 02 --out x.zip", 2, "no solutions .* whoever teaches gives this"),
     ],
 )
 def test_what_needs_solutions_says_so(given, command, status, words):

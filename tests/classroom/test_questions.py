@@ -89,9 +89,11 @@ def test_a_file_that_breaks_the_form_is_told_in_a_sentence(tmp_path, change, tol
         questions("00", folder=tmp_path)
 
 
-def test_a_lesson_without_questions_is_told_in_a_sentence():
-    with pytest.raises(NoQuestions, match="no questions on lesson 99"):
+def test_a_lesson_without_questions_is_told_in_a_sentence(tmp_path):
+    with pytest.raises(NoQuestions, match="no questions on lesson 99; lessons with .*: 00, 01"):
         sheet("99")
+    with pytest.raises(NoQuestions, match="this copy of the course has none"):
+        questions("02", folder=tmp_path)
 
 
 def test_the_sheet_keeps_its_key_for_the_end():
