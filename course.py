@@ -953,8 +953,9 @@ def parse_labs(argv: list[str]) -> None:
 
 def labs(args) -> int:
     """Run `python -m classroom` in the user's current folder, to which the given paths refer."""
-    with child_environment() as env:
+    with child_environment() as env, contextlib.suppress(KeyboardInterrupt):  # it is told there
         return call([sys.executable, "-m", "classroom", *args.passed_on], env, cwd=None)
+    return 130
 
 
 # ---- the site ------------------------------------------------------------------------------------

@@ -33,6 +33,7 @@ Ctrl-C.
 import argparse
 import glob
 import os
+import re
 import signal
 import sys
 from collections.abc import Callable
@@ -98,10 +99,11 @@ def parse(argv: list[str]) -> argparse.Namespace:
     text = "the table of marks to write or to complete (default: marks.csv)"
     grade.add_argument("--out", type=Path, default=Path("marks.csv"), metavar="FILE", help=text)
     text = (
-        "the time until which work is accepted, such as 2026-11-30T23:59; a file that was changed "
-        "later counts as late"
+        "the time until which work is accepted, such as 2026-11-30T23:59, by the clock of this "
+        "machine; a file that was changed later counts as late; a date alone means the end of the "
+        "day"
     )
-    grade.add_argument("--due", type=datetime.fromisoformat, metavar="TIME", help=text)
+    grade.add_argument("--due", type=a_time, metavar="TIME", help=text)
     half = max(1, (os.cpu_count() or 2) // 2)
     text = f"how many notebooks are marked at the same time (default on this machine: {half})"
     grade.add_argument("--jobs", type=within(1, 1000, int), default=half, metavar="N", help=text)
@@ -203,6 +205,17 @@ def a_file(text: str) -> Path:
         more = f"; your copy is {moved.as_posix()}" if moved.is_file() else ""
         raise argparse.ArgumentTypeError(f"there is no file {text}{more}")
     return Path(text)
+
+
+def a_time(text: str) -> datetime:
+    """A type for an option of argparse: a time, or a date, which stands for the end of that day."""
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"{text} is not a time such as 2026-11-30T23:59, or a date such as 2026-11-30"
+        ) from None
+    return time.replace(hour=23, minute=59) if re.fullmatch(r"[\d-]+", text) else time
 
 
 def something(text: str) -> Path:

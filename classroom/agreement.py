@@ -2,14 +2,12 @@
 
 import hashlib
 import json
-import re
 from collections import defaultdict
 from dataclasses import asdict
 
 from classroom.lab import STUB, Lab, Submission
 from classroom.remarks import bare
 
-OURS = re.compile(r"(?:; |\A)the same (?:work as|answers to) .*", re.S)  # what is written here
 MOST = 3  # fewer equal answers are not told, because short tasks have few good solutions
 NAMED = 5  # so many files are named
 
@@ -31,11 +29,12 @@ def hashed(told, digits: int) -> str:
 
 
 def say_who_agrees(rows: list[dict]) -> None:
-    """Write into the column "look at" of the table's rows which other files hold the same answers.
-    Files are compared, and not students, because two students may have one name."""
+    """Write into the column "same answers" of the table's rows which other files have answers in
+    common with them, such as `in all tasks: bo.ipynb`. Files are compared, and not students,
+    because two students may have one name."""
     files, having = defaultdict(list), defaultdict(list)  # by what they hold; who has an answer
     for row in rows:
-        row["look at"] = OURS.sub("", row["look at"])
+        row["same answers"] = ""
         if row["work"] and str(row["points"]) != "0":
             files[row["work"]].append(row)
     for work in files:
@@ -44,14 +43,11 @@ def say_who_agrees(rows: list[dict]) -> None:
     for work, equal in files.items():
         parts = shared(work, having)
         for row in equal:
-            told = [
-                row["look at"],
-                some("the same work as ", (one for one in equal if one is not row)),
-            ]
+            told = [some("in all tasks: ", (one for one in equal if one is not row))]
             for tasks, works in parts.items():
                 others = [one for other in works for one in files[other]]
-                told.append(some(f"the same answers to {tasks} as ", others))
-            row["look at"] = "; ".join(filter(None, told))
+                told.append(some(f"in {tasks}: ", others))
+            row["same answers"] = "; ".join(filter(None, told))
 
 
 def shared(work: str, having: dict[str, list[str]]) -> dict[str, list[str]]:

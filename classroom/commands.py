@@ -15,6 +15,7 @@ from classroom.handout import hand_out
 from classroom.lab import ROOT, Refused, labs, read_lab, read_submission, without_solutions
 from classroom.marker import Limits, mark
 from classroom.remarks import remarks
+from classroom.tables import number
 
 
 def made(path: Path, new: bool) -> None:
@@ -26,7 +27,7 @@ def start(args) -> None:
     """Make the student's copies of some labs, or of all labs."""
     for key in args.labs or labs():
         made(*edition.start(key))
-    print("Open them with: python course.py open")
+    print("Open them with: python3 course.py open")
 
 
 def check(args) -> None:
@@ -67,13 +68,29 @@ def solution(args) -> None:
 def grade(args) -> None:
     """Mark the notebooks of a class, and print how many submissions have which status."""
     limits = Limits(args.seconds, args.memory, args.output)
+    before = grading.read_table(args.out)
     with TemporaryDirectory() as place:
         unpacked = unpack(args.folder, Path(place) / "class")
         for sentence in unpacked.told:
             print(sentence, file=sys.stderr)
         rows = grading.grade(unpacked, args.out, limits, args.jobs, args.again, args.due)
+    for row in rows:
+        old = before.get((row["student"], row["file"]), row)
+        if grading.by_hand(old) and str(row["points"]) != old["points"]:
+            told = f"{old['points']} points that were written by hand became {row['points']}"
+            print(f"{row['student']}, {row['file']}: was marked anew, and the {told}")
+    if args.due:
+        late = sum(number(row["late"]) > 0 for row in rows)
+        print(f"Due {args.due:%Y-%m-%d %H:%M} by the clock of this machine: {late} are late")
     for found, count in sorted(Counter(row["status"] for row in rows).items()):
         print(f"{count:>5}  {found}")
+    for name, what in {"look at": "a remark", "same answers": "answers of others"}.items():
+        if count := sum(bool(row[name]) for row in rows):
+            print(f"{count:>5}  have {what} in the column {name}")
+    kinds = Counter(row["lab"] for row in rows if row["lab"])
+    if len(kinds) > 1:  # somebody may have handed in the notebook of another lab
+        told = ", ".join(f"{count} of {name}" for name, count in kinds.most_common())
+        print(f"The table holds several labs: {told}")
     print(f"{args.out} has {len(rows)} rows; reports: {args.out.stem}_reports/")
 
 

@@ -23,10 +23,11 @@ from classroom.hand_ins import Found, find, readable, reports_of
 from classroom.lab import Lab, Refused, labs, read_lab, read_submission
 from classroom.marker import RAN, Limits, Mark, mark
 from classroom.remarks import remarks
+from classroom.tables import number
 from mlm_lib.engine.files import write
 
 COLUMNS = ["student", "id", "file", "lab", "status", "points", "possible", "late", "seconds"]
-COLUMNS += ["look at", "late found", "work"]
+COLUMNS += ["look at", "same answers", "late found", "work"]
 TASK = re.compile(r"(\w+)\.(\d+)( says| seconds)?")  # a column of one task
 COMPLETE, MARKED, PARTLY, UNREAD = "complete", "marked", "not all could be run", "not read"
 FAILED, WAITING = "could not be run", "not marked yet"
@@ -158,6 +159,12 @@ def summary(lab: Lab, marks: list[Mark]) -> dict:
         row[f"{one.task} says"] = one.told
         row[f"{one.task} seconds"] = f"{one.seconds:.1f}"
     return row
+
+
+def by_hand(row: dict) -> bool:
+    """Whether a teacher has written the points of a row of the table, because they are not the sum
+    of the points of the tasks."""
+    return number(row["points"]) != sum(number(row[task]) for task in tasks_of(row) if task in row)
 
 
 # ------------------------------------------------------------------------------------- the table

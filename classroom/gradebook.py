@@ -7,13 +7,13 @@ a student, so that Canvas or Moodle can import it. `points` holds the rules for 
 import csv
 import io
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from pathlib import Path
 
 from classroom.grade import FAILED, UNREAD, WAITING, read_table
 from classroom.lab import Refused
 from classroom.roster import FIRST, IDS, LAST, Roster, parts
-from classroom.tables import number
+from classroom.tables import is_number, number
 from mlm_lib.engine.files import write
 
 KEPT = {"Student", *FIRST, *LAST, *IDS, "Integration ID", "Root Account", "Section"}
@@ -72,6 +72,7 @@ def gradebook(
                 more = "; for its points to count, write the lab's number into the column lab"
                 raise Refused(f"{row['status']}, {row['says']}" + more * bool(given))
             places = book.find(row)
+            told += doubtful(row)
         except Refused as error:
             told.append(f"{row['student']}, {row['file']}: {error}")
             continue
@@ -106,13 +107,29 @@ def gradebook(
                 line[name] = f"{round(points(hand_ins[place, key], count, late), 2):g}"
         table.append([line[name] for name in table[0]])
     for key, name in columns.items():
-        lacking = [called(line) for at, line in students(book) if (at, key) not in hand_ins]
+        lacking = [line for at, line in students(book) if (at, key) not in hand_ins]
         if lacking:
             told.append(f"{name}: {marks.name} has no points for {some(lacking)}")
     text = io.StringIO()
     csv.writer(text, delimiter=book.separator).writerows(table)
     write(out, text.getvalue())
     return list(dict.fromkeys(told))
+
+
+def doubtful(row: dict) -> list[str]:
+    """A sentence if the points of a row are fewer than none, or more than all.
+
+    Raises:
+        Refused: the points, or the days late, are not a number.
+    """
+    for name, text in {"points": row["points"], "days late": row["late"] or "0"}.items():
+        if not is_number(text):
+            raise Refused(f"its {name} are {text!r}, which is not a number, so it does not count")
+    most = number(row["possible"])
+    if number(row["points"]) < 0 or number(row["points"]) > most > 0:
+        points = f"{row['points']} points of {row['possible']}"
+        return [f"{row['student']}, {row['file']}: has {points}; it counts as it is written"]
+    return []
 
 
 def students(book: Roster) -> list[tuple[int, dict]]:
@@ -129,27 +146,35 @@ def students(book: Roster) -> list[tuple[int, dict]]:
 
 def called(line: dict) -> str:
     """The name in a line of a gradebook, or an id if the line has no name."""
-    ids = (line.get(column, "") for column in IDS)
-    return ", ".join(filter(None, parts(line))) or next(filter(None, ids), "")
+    return ", ".join(filter(None, parts(line))) or id_of(line)
 
 
-def some(names: list[str]) -> str:
-    """How many names these are, and the first ones of them."""
+def id_of(line: dict) -> str:
+    """The first id in a line of a gradebook, or "" if there is none."""
+    return next(filter(None, (line.get(column, "") for column in IDS)), "")
+
+
+def some(lines: list[dict]) -> str:
+    """How many students these lines of a gradebook are, and the names of the first ones. If two
+    of them have one name, their ids are told as well."""
+    twice = {name for name, n in Counter(map(called, lines)).items() if n > 1}
+    names = [called(one) + f" ({id_of(one)})" * (called(one) in twice) for one in lines]
     more = f"; and {len(names) - LISTED} more" if len(names) > LISTED else ""
     count = f"{len(names)} student{'s' * (len(names) > 1)}"
     return f"{count}: {'; '.join(names[:LISTED])}{more}"
 
 
 def column(key: str, header: list[str]) -> str:
-    """The name of a lab's column in the gradebook, such as `lab 02 (815)`, `Lab 2 (815)` or
-    `Assignment: lab 02 (Real)`. It is `lab 02` if the gradebook has no such column yet.
+    """The name of a lab's column in the gradebook, such as `lab 02 (815)`, `Lab 2: masking (815)`
+    or `Assignment: lab 02 (Real)`. It is `lab 02` if the gradebook has no such column yet.
 
     Raises:
         Refused: several columns have such a name.
     """
     number = f"0*{int(key)}" if key.isdecimal() else re.escape(key)
     # Moodle can export a grade as (Real), which are points, as (Percentage) and as (Letter).
-    form = re.compile(rf"(.*: ?)?lab[ _-]?{number}( \((?!percentage|letter).*\))?", re.I)
+    title, kind = r"( ?[:.–—-] [^()]*?)?", r"( \((?!percentage|letter).*\))?"
+    form = re.compile(rf"(.*: ?)?lab[ _-]?{number}{title}{kind}", re.I)
     found = [name for name in header if form.fullmatch(name)]
     if len(found) > 1:
         raise Refused(f"several columns can be that of lab {key}: {', '.join(found)}; rename one")

@@ -31,7 +31,7 @@ KEPT_BACK = """
 """.split()
 NOTE = """
 **This is the copy of the course for your class.** `python3 course.py open` puts your own copies of
-the lessons and labs into the folder `work/`, and `python3 course.py labs check FILE` marks a lab.
+the lessons and labs into the folder `work/`, and `python3 course.py labs check 02` marks lab 02.
 Whoever teaches the class has the solutions and further checks. So this folder lacks some of the
 files that the pages mention, and you need not clone anything.
 """

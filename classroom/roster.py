@@ -33,6 +33,7 @@ class Roster:
         """
         self.name = path.name
         self.header, self.lines, self.separator = tables.parse(path)
+        self.table = teams.name if teams else ""
         self.ids, self.names, self.teams = (defaultdict(list) for _ in range(3))
         self.told = []  # a sentence for each member of a team who is not found, or is in two
         self.idle = {}  # the teams of the table of teams of which no row was looked for, in order
@@ -76,7 +77,8 @@ class Roster:
             return self.teams[team]
         told = names.read(entry)
         written = row["id"] != (told.id if told else "")
-        return [self.student(row["student"], row["id"], written)]
+        no_team = f"; if it is a team, {self.table} has no team of this name" * bool(self.table)
+        return [self.student(row["student"], row["id"], written, BY_ID + no_team)]
 
     def team(self, name: str, entry: str) -> str:
         """The team that has a name, or that the name of a file of Canvas begins with; else "".

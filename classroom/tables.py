@@ -4,6 +4,7 @@ formula."""
 import codecs
 import csv
 import io
+import math
 import re
 from pathlib import Path
 
@@ -85,7 +86,12 @@ def from_cell(text) -> str:
 def number(text) -> float:
     """The number in a cell of a table, also if it is written with a comma, as in 7,5. A text that
     is not a number counts as 0."""
+    return float(str(text).replace(",", ".")) if is_number(text) else 0.0
+
+
+def is_number(text) -> bool:
+    """Whether a cell of a table holds a finite number."""
     try:
-        return float(str(text).replace(",", "."))
+        return math.isfinite(float(str(text).replace(",", ".")))
     except ValueError:
-        return 0.0
+        return False

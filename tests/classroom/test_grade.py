@@ -231,6 +231,7 @@ def test_text_that_a_spreadsheet_would_run_is_kept_as_text():
         (["grade", ".", "--jobs", "two"], "--jobs: two is not a whole number from 1 to 1000"),
         (["grade", ".", "--seconds", "-1"], "--seconds: -1"),
         (["grade", ".", "--memory", "nan"], "--memory: nan"),
+        (["grade", ".", "--due", "20.11.2026 23:59"], "is not a time such as 2026-11-30T23:59"),
         (["grade", "nowhere.zip"], "there is no folder or file nowhere.zip"),
         (["gradebook", __file__, __file__, "--out", "x", "--late", "10%"], "such as 0.1, from 0"),
         (["start", "99"], "there is no lab 99"),

@@ -270,6 +270,9 @@ def test_a_worksheet_is_for_one_lab(tmp_path, capsys):
         ("lab 02 (Percentage),lab 02 (Real)", "lab 02 (Real)"),
         ("Assignment: Lab 2 (Letter),Assignment: Lab 2 (Real)", "Assignment: Lab 2 (Real)"),
         ("Lab 2 (816)", "Lab 2 (816)"),
+        ("Lab 2: masking (816),Lab 3: labels (817)", "Lab 2: masking (816)"),
+        ("Assignment: Lab 02 – masking (Real)", "Assignment: Lab 02 – masking (Real)"),
+        ("Lab 2 bonus (816),Lab 2.5: x", "lab 02"),
         ("LAB_002", "LAB_002"),
         ("lab 20,lab 2.5,lab 02 (Percentage)", "lab 02"),
     ],
@@ -330,6 +333,34 @@ def test_the_rules_for_several_hand_ins():
     assert points(rows, "best", 0.2) == 9, "12 points, of which two days take 40%"
     assert points(rows, "last", 0.25) == 4, "-10 comes after -2"
     assert points(rows[1:], "best", 0.6) == 0, "never below zero"
+
+
+@pytest.mark.parametrize(
+    "points, late, words",
+    [
+        ("five", 0, "its points are 'five', which is not a number"),
+        ("", 0, "its points are ''"),
+        (7, "two", "its days late are 'two'"),
+    ],
+)
+def test_what_is_not_a_number_gives_no_points_and_is_told(tmp_path, capsys, points, late, words):
+    rows = [("brownbo", "12", "b.ipynb", LAB, points, late)]
+    rows += [("adamsanna", "4711", "a.ipynb", LAB, 7, 0)]
+    book = book_of(tmp_path, CANVAS, rows)
+    assert [line[-1] for line in book[3:]] == ["7", "5", "6", ""], "as it was"
+    assert words in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("points", [13, -1])
+def test_more_than_all_points_count_and_are_told(tmp_path, capsys, points):
+    book = book_of(tmp_path, CANVAS, [("brownbo", "12", "b.ipynb", LAB, points, 0)])
+    assert book[4][-1] == str(points)
+    assert f"b.ipynb: has {points} points of 12; it counts" in capsys.readouterr().out
+
+
+def test_students_of_one_name_are_told_with_their_ids(tmp_path, capsys):
+    book_of(tmp_path, MOODLE, [("Anna Adams", "", "a.ipynb", LAB, 7, 0)])
+    assert "2 students: Brown, Bo (u2); Brown, Bo (u3)" in capsys.readouterr().out
 
 
 def test_a_semicolon_stays_the_separator(tmp_path):

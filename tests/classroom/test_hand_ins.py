@@ -245,6 +245,50 @@ def test_another_due_changes_the_days_except_where_a_teacher_wrote_them(classroo
     assert (bo["late"], bo["id"]) == ("1", "u1"), "the days were about the earlier work"
 
 
+def test_work_of_several_labs_in_one_table_is_told(classroom, capsys):
+    for name in ("anna", "bo", "chen"):
+        classroom.hand_in(f"{name}.ipynb")
+    classroom.grade()
+    assert "several labs" not in capsys.readouterr().out
+    classroom.write("bo.ipynb", lab="other_lab")
+    classroom.grade()
+    told = capsys.readouterr().out
+    assert "several labs: 2 of tiny_a_lab, 1 of other_lab" in told
+
+
+def test_a_folder_is_as_late_as_the_newest_of_its_files(classroom):
+    put(classroom.folder, {"anna/notes.txt": "x", "bo/.DS_Store": "x"})
+    os.utime(classroom.folder / "anna" / "notes.txt", (datetime(2026, 12, 1, 8).timestamp(),) * 2)
+    rows = classroom.grade("--due", "2026-12-02")
+    assert rows["anna"]["late"] == "0", "the time of the folder itself does not count"
+    assert rows["bo"]["late"] == "", "nobody knows"
+
+
+@pytest.mark.parametrize(
+    "due, late", [("2026-12-03", ["0", "1"]), ("2026-12-03 07:58", ["1", "2"])]
+)
+def test_a_date_alone_is_due_at_the_end_of_the_day_and_the_count_is_told(
+    classroom, capsys, due, late
+):
+    for day, name in ((3, "anna.ipynb"), (4, "bo.ipynb")):
+        classroom.hand_in(name, day=day)
+    assert [row["late"] for row in classroom.grade("--due", due).values()] == late
+    assert (
+        f"by the clock of this machine: {2 - late.count('0')} are late" in capsys.readouterr().out
+    )
+
+
+def test_points_by_hand_that_a_new_file_replaces_are_told(classroom, capsys):
+    classroom.hand_in("anna.ipynb")
+    classroom.grade()
+    classroom.write("anna.ipynb", points="1,5")
+    assert classroom.grade()["anna.ipynb"]["points"] == "1,5"
+    assert "by hand" not in capsys.readouterr().out
+    classroom.hand_in("anna.ipynb", "x = 2")
+    classroom.grade()
+    assert "the 1,5 points that were written by hand became 2" in capsys.readouterr().out
+
+
 def test_an_entry_that_cannot_be_looked_at_costs_only_its_row(classroom, monkeypatch):
     classroom.hand_in("anna.ipynb")
     classroom.hand_in("bo.ipynb")
@@ -268,7 +312,7 @@ def test_two_runs_into_one_table_keep_each_others_rows(tmp_path):
 
     def run(name):
         for n in range(20):
-            row = {"student": name, "file": f"{n}.ipynb", "work": "", "look at": "", "points": 0}
+            row = {"student": name, "file": f"{n}.ipynb", "work": "", "points": 0}
             grade.put(table, {(name, f"{n}.ipynb"): row})
 
     runs = [threading.Thread(target=run, args=[name]) for name in ("anna", "bo")]
@@ -324,38 +368,35 @@ def rows_of(**works):
     rows = []
     for name, work in works.items():
         answers = " ".join(f"02.{n + 1}={letter}" for n, letter in enumerate(work))
-        row = {"student": "Bo", "file": f"{name}.ipynb", "points": "5", "look at": ""}
+        row = {"student": "Bo", "file": f"{name}.ipynb", "points": "5"}
         rows.append(row | {"work": f"w{work} {answers}"})
     return rows
 
 
 def look(rows):
     say_who_agrees(rows)
-    return {row["file"].removesuffix(".ipynb"): row["look at"] for row in rows}
+    return {row["file"].removesuffix(".ipynb"): row["same answers"] for row in rows}
 
 
 def test_equal_work_is_told_by_file_even_under_one_name():
     told = look(rows_of(a="abcde", b="abcde", c="vwxyz"))
-    assert told == {"a": "the same work as b.ipynb", "b": "the same work as a.ipynb", "c": ""}
+    assert told == {"a": "in all tasks: b.ipynb", "b": "in all tasks: a.ipynb", "c": ""}
 
 
 def test_most_answers_in_common_are_told_by_task():
     told = look(rows_of(a="abcde", b="abcdx", c="abyzx"))
-    same = "the same answers to 02.1, 02.2, 02.3, 02.4 as "
     assert told == {
-        "a": f"{same}b.ipynb",
-        "b": f"{same}a.ipynb; the same answers to 02.1, 02.2, 02.5 as c.ipynb",
-        "c": "the same answers to 02.1, 02.2, 02.5 as b.ipynb",
+        "a": "in 02.1, 02.2, 02.3, 02.4: b.ipynb",
+        "b": "in 02.1, 02.2, 02.3, 02.4: a.ipynb; in 02.1, 02.2, 02.5: c.ipynb",
+        "c": "in 02.1, 02.2, 02.5: b.ipynb",
     }
 
 
-def test_what_was_said_is_renewed_whatever_the_names_are():
-    rows = rows_of(**{"a; the same work as b": "abcde", "c; d": "abcde"})
-    rows[0]["look at"] = "02.1 uses gc"
-    first = look(rows)
-    assert look(rows) == first and list(first.values())[0].startswith("02.1 uses gc; the same work")
+def test_what_was_said_is_renewed():
+    rows = rows_of(a="abcde", b="abcde")
+    assert look(rows) == look(rows) == {"a": "in all tasks: b.ipynb", "b": "in all tasks: a.ipynb"}
     rows[1]["work"] = "w"
-    assert list(look(rows).values()) == ["02.1 uses gc", ""]
+    assert look(rows) == {"a": "", "b": ""}
 
 
 def test_a_large_class_is_compared_in_a_moment():
@@ -363,7 +404,7 @@ def test_a_large_class_is_compared_in_a_moment():
     start = time.process_time()
     say_who_agrees(rows)
     assert time.process_time() - start < 2
-    assert max(len(row["look at"]) for row in rows) < 2000
+    assert max(len(row["same answers"]) for row in rows) < 2000
 
 
 # ------------------------------------------------------------------------------------ one line each
