@@ -262,6 +262,15 @@ def test_a_set_up_that_fails_is_not_the_students_fault(monkeypatch):
         mark(lab, read_submission(lab.path), Limits())
 
 
+@pytest.fixture
+def heeded():
+    """Tests that a shell runs in the background are started deaf to Ctrl-C."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("heeded")
 def test_ctrl_c_in_the_moment_of_unlocking_does_not_lock_the_table_for_good(tmp_path, monkeypatch):
     texts, sent = [], []
 
@@ -282,9 +291,10 @@ def test_ctrl_c_in_the_moment_of_unlocking_does_not_lock_the_table_for_good(tmp_
     assert table(tmp_path / "marks.csv")["a.ipynb"]["status"] == "not read"
 
 
-def heed_ctrl_c():
-    """In the child: tests that a shell runs in the background are started deaf to it."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+def heed_signals():
+    """In the child: tests that a shell or nohup runs in the background are started deaf to them."""
+    for one in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(one, signal.SIG_DFL)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a killed marker leaves its child")
@@ -295,7 +305,7 @@ def test_a_marker_that_is_ended_keeps_what_was_marked_and_leaves_no_process(tmp_
     endless = f"{HEAD}while True:\n    pass"
     save(work / "b.ipynb", notebook(instead={"TASK 02.1": endless}))
     command = [sys.executable, "-m", "classroom", "grade", str(work), "--out", str(out)]
-    how = {"cwd": ROOT, "stderr": subprocess.PIPE, "text": True, "preexec_fn": heed_ctrl_c}
+    how = {"cwd": ROOT, "stderr": subprocess.PIPE, "text": True, "preexec_fn": heed_signals}
     process = subprocess.Popen(command, **how)
     while not out.exists() or "has no mark" not in out.read_text("utf-8-sig"):
         time.sleep(0.1)

@@ -68,7 +68,7 @@ def test_each_task_is_a_test_with_its_message(home):
         ({}, "no notebook"),
         ({"a": "{}", "b": "{}"}, "2 notebooks"),
         ({"a": "no json"}, "is not a notebook"),
-        ({"a": '{"cells": [{"cell_type": "code", "source": "# TASK 03.1"}]}'}, "KEY one of 02"),
+        ({"a": '{"cells": [{"cell_type": "code", "source": "# TASK 03.1"}]}'}, "labs here are 02"),
     ],
 )
 def test_what_cannot_be_marked_gets_a_sentence_and_no_points(home, files, words):
