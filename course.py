@@ -42,6 +42,7 @@ import errno
 import hashlib
 import importlib.util
 import json
+import logging
 import multiprocessing
 import multiprocessing.connection
 import os
@@ -654,6 +655,8 @@ def run_lesson(lesson: Path, values: dict, target: Path, limit: int) -> list[str
         )
         return []
     except KeyboardInterrupt:
+        # The kernel ends as well, and asyncio would print a traceback if nobody asks for its end.
+        logging.getLogger("asyncio").setLevel(logging.CRITICAL)
         print(f"\nStopped in {lesson.name}; what ran of it is in {target}")
         raise
     except papermill.PapermillExecutionError as error:
