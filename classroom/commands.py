@@ -81,7 +81,8 @@ def grade(args) -> None:
             print(f"{row['student']}, {row['file']}: was marked anew, and the {told}")
     if args.due:
         late = sum(number(row["late"]) > 0 for row in rows)
-        print(f"Due {args.due:%Y-%m-%d %H:%M} by the clock of this machine: {late} are late")
+        due = args.due.astimezone()  # a time may have been given with another time zone
+        print(f"Due {due:%Y-%m-%d %H:%M} by the clock of this machine: {late} are late")
     for found, count in sorted(Counter(row["status"] for row in rows).items()):
         print(f"{count:>5}  {found}")
     for name, what in {"look at": "a remark", "same answers": "answers of others"}.items():

@@ -61,7 +61,7 @@ def grade(unpacked: Unpacked, table: Path, limits: Limits, jobs=1, again=False, 
 
     new, last, took = {}, 0.0, 0.0
     # Another thread writes the table. Ctrl-C in this one could leave the lock of the table closed,
-    # or get lost in the end of the lock's life, where Python ignores exceptions.
+    # or could be ignored, as Python ignores every exception in the lock's method `__del__`.
     with ThreadPoolExecutor(1) as writer, ThreadPoolExecutor(jobs) as pool:
         started = [pool.submit(one, found) for found in submissions]
         try:
