@@ -28,7 +28,7 @@ from classroom.lab import Refused
 FOLDER = Path(__file__).with_name("questions")
 READERS = ("site", "teacher")
 HEADING = "## Three questions"  # of their section, in a lesson and on its page
-INTRODUCTION = "Each wrong option is a mistake on which the checks of the labs were tried."
+INTRODUCTION = "Each wrong option is a mistake that one can make in the labs."
 
 
 class NoQuestions(Refused):
