@@ -77,6 +77,7 @@ def grade(unpacked: Unpacked, table: Path, limits: Limits, jobs=1, again=False, 
         except BaseException:
             ended.set()  # stops the running markings; the table gets those that are finished
             pool.shutdown(cancel_futures=True)
+            ended.clear()  # all have stopped, and this process may mark again
             writer.submit(put, table, new).result()
             raise
     return put(table, new, whole=True)
