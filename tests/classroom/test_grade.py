@@ -291,6 +291,20 @@ def test_ctrl_c_in_the_moment_of_unlocking_does_not_lock_the_table_for_good(tmp_
     assert table(tmp_path / "marks.csv")["a.ipynb"]["status"] == "not read"
 
 
+@pytest.mark.slow
+def test_after_an_interruption_the_same_process_can_mark_again(tmp_path, monkeypatch):
+    def interrupted(started):
+        raise KeyboardInterrupt
+
+    save(tmp_path / "a.ipynb", notebook())
+    command = ["grade", str(tmp_path), "--out", str(tmp_path / "marks.csv")]
+    with monkeypatch.context() as patch:
+        patch.setattr(grade, "as_completed", interrupted)
+        assert main(command) == 130
+    assert main(command) == 0
+    assert table(tmp_path / "marks.csv")["a.ipynb"]["points"] == "12"
+
+
 def heed_signals():
     """In the child: tests that a shell or nohup runs in the background are started deaf to them."""
     for one in (signal.SIGINT, signal.SIGHUP):
