@@ -19,7 +19,16 @@ SIZES = {1: [(1,), (150,)], 2: [(1, 5), (4, 1), (1, 1), (50, 70)]}  # by the num
 
 
 def try_sizes(
-    function, right, make, axes=("row", "token"), sizes=None, *, fresh=True, where="", near=1e-4
+    function,
+    right,
+    make,
+    axes=("row", "token"),
+    sizes=None,
+    *,
+    fresh=True,
+    where="",
+    near=1e-4,
+    between=" of ",
 ):
     """Compare a student's function with a right one on batches of several sizes.
 
@@ -34,6 +43,8 @@ def try_sizes(
         fresh: whether the result may not share memory with an argument.
         where: what is special about these arguments, for the messages: " of padding only".
         near: how far a float may be from the right one, relative to it.
+        between: what stands between the two numbers of a size in the messages, as in "1 row of 5
+            tokens".
 
     Raises:
         AssertionError: the function fails, returns something else than the right function, changes
@@ -43,7 +54,7 @@ def try_sizes(
     name = "your function" if name == "<lambda>" else f"`{name}`"
     for size in sizes or SIZES[len(axes)]:
         given, kept, ours = (_drawn(make, size) for _ in range(3))
-        said = f"With {_counted(size, axes)}{where}, "
+        said = f"In a test with {_counted(size, axes, between)}{where}, "
         try:
             found = function(*given)
         except NotImplementedError:  # the code still waits to be written
@@ -57,7 +68,10 @@ def try_sizes(
                 "into a copy."
             )
         different = difference(found, right(*ours), near)
-        assert not different, f"{said}the result{different[0]} of {name} {different[1]}"
+        if different:
+            place, how = different
+            part = f"the part at {place} of " if place else ""
+            raise AssertionError(f"{said}{part}the result of {name} {how}")
         for argument, now in zip(names, given):
             assert not fresh or not _shared(found, now), (
                 f"{said}{name} returned its argument {argument} itself, or a view of it. Return "
@@ -144,9 +158,9 @@ def _drawn(make, size):
         return make(*size)
 
 
-def _counted(size, axes):
+def _counted(size, axes, between):
     """A size in words, such as "1 row of 5 tokens"."""
-    return " of ".join(f"{n} {axis}{'s' * (n != 1)}" for n, axis in zip(size, axes))
+    return between.join(f"{n} {axis}{'s' * (n != 1)}" for n, axis in zip(size, axes))
 
 
 def _arguments(function, number):

@@ -37,14 +37,14 @@ def fails_on_one_token(x):
 @pytest.mark.parametrize(
     "wrong, words",
     [
-        (lambda x: (x * 2).squeeze(), r"With 1 row of 5 tokens, .* \(5,\), and \(1, 5\).*squeeze"),
-        (lambda x: (x * 2).squeeze(1), r"With 4 rows of 1 token, .* \(4,\), and \(4, 1\).*squeeze"),
+        (lambda x: (x * 2).squeeze(), r"with 1 row of 5 tokens, .* \(5,\), and \(1, 5\).*squeeze"),
+        (lambda x: (x * 2).squeeze(1), r"with 4 rows of 1 token, .* \(4,\), and \(4, 1\).*squeeze"),
         (into_the_argument, "`into_the_argument` changed its argument `x`"),
-        (by_row, r"With 50 rows of 70 tokens, .* \(10, 70\), and \(50, 70\) is needed\.$"),
+        (by_row, r"with 50 rows of 70 tokens, .* \(10, 70\), and \(50, 70\) is needed\.$"),
         (half, "the result of `half` is torch.float16, and torch.float32 is needed"),
         (lambda x: x.tolist(), "the result of your function is .*, and a tensor is needed"),
-        (lambda x: x * 2 + (len(x) == 4), r"With 4 rows .* result\[0, 0\] of your function is 1.9"),
-        (fails_on_one_token, r"With 4 rows of 1 token, .* IndexError.* in the line `return x \* 2"),
+        (lambda x: x * 2 + (len(x) == 4), r"with 4 rows .* part at \[0, 0\] of the result of your function is 1.9"),
+        (fails_on_one_token, r"with 4 rows of 1 token, .* IndexError.* in the line `return x \* 2"),
     ],
 )
 def test_a_mistake_at_one_size_is_told_with_the_size(wrong, words):
@@ -65,7 +65,7 @@ def test_an_argument_or_its_view_is_no_new_result():
     with pytest.raises(AssertionError, match="5 tokens without blanks, .* its argument `ids` itse"):
         try_sizes(nothing_hidden, right, make, where=" without blanks")
     try_sizes(nothing_hidden, right, make, fresh=False)
-    with pytest.raises(AssertionError, match="With 1 text, `given` returned its argument `texts`"):
+    with pytest.raises(AssertionError, match="with 1 text, `given` returned its argument `texts`"):
         given = lambda texts: texts  # noqa: E731
         given.__name__ = "given"
         try_sizes(given, list, lambda n: (["a"] * n,), ("text",))
