@@ -160,7 +160,11 @@ def _drawn(make, size):
 
 def _counted(size, axes, between):
     """A size in words, such as "1 row of 5 tokens"."""
-    return between.join(f"{n} {axis}{'s' * (n != 1)}" for n, axis in zip(size, axes))
+    return between.join(f"{n} {axis if n == 1 else _plural(axis)}" for n, axis in zip(size, axes))
+
+
+def _plural(axis):
+    return f"{axis}es" if axis.endswith("s") else f"{axis}s"
 
 
 def _arguments(function, number):
