@@ -43,13 +43,18 @@ def fails_on_one_token(x):
         (by_row, r"with 50 rows of 70 tokens, .* \(10, 70\), and \(50, 70\) is needed\.$"),
         (half, "the result of `half` is torch.float16, and torch.float32 is needed"),
         (lambda x: x.tolist(), "the result of your function is .*, and a tensor is needed"),
-        (lambda x: x * 2 + (len(x) == 4), r"with 4 rows .* part at \[0, 0\] of the result of your function is 1.9"),
+        (lambda x: x * 2 + (len(x) == 4), r"with 4 rows .* at \[0, 0\] of the result .* is 1.9"),
         (fails_on_one_token, r"with 4 rows of 1 token, .* IndexError.* in the line `return x \* 2"),
     ],
 )
 def test_a_mistake_at_one_size_is_told_with_the_size(wrong, words):
     with pytest.raises(AssertionError, match=words):
         try_sizes(wrong, doubled, numbers)
+
+
+def test_a_size_is_told_in_words_that_fit_it():
+    with pytest.raises(AssertionError, match="In a test with 1 row and 5 classes, "):
+        try_sizes(half, doubled, numbers, ("row", "class"), between=" and ")
 
 
 def test_an_argument_or_its_view_is_no_new_result():
