@@ -70,8 +70,8 @@ def try_sizes(
         different = difference(found, right(*ours), near)
         if different:
             place, how = different
-            part = f"the part at {place} of " if place else ""
-            raise AssertionError(f"{said}{part}the result of {name} {how}")
+            result = f"`{name.strip('`')}(...){place}`" if place else f"the result of {name}"
+            raise AssertionError(f"{said}{result} {how}")
         for argument, now in zip(names, given):
             assert not fresh or not _shared(found, now), (
                 f"{said}{name} returned its argument {argument} itself, or a view of it. Return "

@@ -137,6 +137,17 @@ def test_the_lines_of_a_lab_fit_on_the_page_and_its_words_are_not_loud(key):
             assert not re.search(r"\b(simply|obviously|let's)\b", cell.source, re.I), cell.source
 
 
+def test_no_text_of_a_lab_shows_a_name_in_braces_where_its_value_is_meant(key):
+    for cell in read(labs()[key]).cells:
+        if cell.cell_type == "code":
+            tree = ast.parse(re.sub(r"^%.*", "", cell.source, flags=re.M))
+            docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+            for node in ast.walk(tree):
+                if isinstance(node, ast.Constant) and id(node) not in docstrings:
+                    # {found}, {loss:.2f}, but neither {text: its chance} nor {3, 4}
+                    assert not re.search(r"\{[A-Za-z_][^{} ]*\}", str(node.value)), node.value
+
+
 # ---- the student's edition -----------------------------------------------------------------------
 
 

@@ -43,7 +43,7 @@ def fails_on_one_token(x):
         (by_row, r"with 50 rows of 70 tokens, .* \(10, 70\), and \(50, 70\) is needed\.$"),
         (half, "the result of `half` is torch.float16, and torch.float32 is needed"),
         (lambda x: x.tolist(), "the result of your function is .*, and a tensor is needed"),
-        (lambda x: x * 2 + (len(x) == 4), r"with 4 rows .* at \[0, 0\] of the result .* is 1.9"),
+        (lambda x: x * 2 + (len(x) == 4), r"with 4 rows .*, `your function\(...\)\[0, 0\]` is 1.9"),
         (fails_on_one_token, r"with 4 rows of 1 token, .* IndexError.* in the line `return x \* 2"),
     ],
 )
